@@ -1,135 +1,22 @@
-package engine
+package engine_test
 
 import (
-	"context"
-	"encoding/json"
-	"fmt"
-	"strconv"
-	"strings"
+	"log/slog"
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/engine/guestfork"
 	"github.com/forkd/forkd/internal/guest/agentproto"
-	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// hammer makes the guest call the daemon many times in sequence, with garbage. It returns the
-// number of accepted calls.
-func (f *fake) hammer(ctx context.Context, times string) string {
-	n, _ := strconv.Atoi(times)
-	in := 0
-	for range n {
-		c, err := f.server.DialHost(ctx, agentproto.ForkPort)
-		if err == nil {
-			in++
-			fmt.Fprint(c, "\x00garbage\n")
-			c.Close()
-		}
-	}
-	return fmt.Sprint(in)
-}
-
-// The cost of a guest's calls for the daemon is limited, and other guests are not affected.
-func TestAGuestThatHammersThePort(t *testing.T) {
-	g := newGuestBench(t)
-	began := time.Now()
-	hammered := make(chan int, 1)
-	go func() {
-		r, err := g.e.Eval(context.Background(), g.root.ID, sandbox.EvalRequest{Code: "hammer 1000"})
-		if err != nil {
-			t.Error(err)
-		}
-		n, _ := strconv.Atoi(r.Result)
-		hammered <- n
-	}()
-	for done := false; !done; {
-		asked := time.Now()
-		if len(g.e.List()) != 1 {
-			t.Fatal("the sandbox is gone")
-		}
-		if took := time.Since(asked); took > 5*time.Second {
-			t.Errorf("a list took %s", took)
-		}
-		select {
-		case n := <-hammered:
-			most := guestfork.CallBurst + int(time.Since(began).Seconds()*guestfork.CallRate) + 1
-			if n < guestfork.CallBurst/2 || n > most {
-				t.Errorf("%d of 1000 calls were let in, want at most %d", n, most)
-			}
-			done = true
-		default:
-		}
-	}
-	// Its own calls are accepted again.
-	eventually(t, "room for a call", func() bool {
-		_, err := g.tryCall(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpWait, TimeoutMS: 1}})
-		return err == nil
-	})
-}
-
-// Forks cost more, so a guest may request fewer of them.
-func TestAGuestThatAsksForForksWithoutEnd(t *testing.T) {
-	g := newGuestBench(t)
-	limited, busy := 0, 0
-	began := time.Now()
-	for range 3 * guestfork.ForkBurst {
-		a, err := g.tryCall(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpFork, N: forkwire.MaxChildren, Token: g.token()}})
-		switch {
-		case err != nil:
-			t.Fatal(err)
-		case a.Error != nil && a.Error.Code == forkwire.Limit:
-			limited++
-		case a.Error != nil && a.Error.Code == forkwire.Busy && strings.Contains(a.Error.Message, "forks a second"):
-			busy++
-		default:
-			t.Fatalf("got %+v", a)
-		}
-	}
-	if most := guestfork.ForkBurst + int(time.Since(began).Seconds()*guestfork.ForkRate) + 1; limited > most || busy == 0 {
-		t.Errorf("%d forks were looked at and %d refused at once, want at most %d", limited, busy, most)
-	}
-}
-
-// Only a child can leave a result: results of others are not read.
-func TestResultsAreReadOnlyFromChildren(t *testing.T) {
-	g := newGuestBench(t)
-	raw := fmt.Sprintf(`{"op":"exit","bytes":%d}`+"\n", forkwire.MaxResult) // without the result itself
-	g.refused(g.call(g.root.ID, fakeCall{Raw: []byte(raw)}), forkwire.NotAChild, "")
-	// A child may send a limited number of results concurrently. Here the calls announce one and do
-	// not send it.
-	child := g.forked(g.root.ID, 1)[0]
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	call, err := json.Marshal(fakeCall{Raw: []byte(raw)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	refused := make(chan string, guestfork.MaxResults+1)
-	for range guestfork.MaxResults + 1 {
-		go func() {
-			r, err := g.e.Eval(ctx, child, sandbox.EvalRequest{Code: "call " + string(call)})
-			refused <- fmt.Sprint(r.Result, err)
-		}()
-	}
-	select {
-	case got := <-refused:
-		if !strings.Contains(got, "exits of this sandbox are under way") {
-			t.Errorf("got %s", got)
-		}
-	case <-time.After(20 * time.Second):
-		t.Error("all are read at once")
-	}
-}
-
 func TestARequestThatDrips(t *testing.T) {
-	g := newGuestBench(t)
+	g := enginefake.NewGuestBench(t)
 	hasty := guestfork.New(guestfork.Config{
-		Sandboxes: g.e.sandboxes, Begin: g.e.begin, BeginCall: g.e.beginCall, Closing: g.e.background, Log: g.e.cfg.Logger,
+		Sandboxes: g.E.Table(), Begin: g.E.BeginRequest, BeginCall: g.E.BeginCall, Closing: g.E.Background(), Log: slog.Default(),
 		Patience: 100 * time.Millisecond,
 	})
-	_, vm, err := g.e.sandboxes.Running(g.root.ID)
+	_, vm, err := g.E.Table().Running(g.Root.ID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -6,60 +6,18 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/engine/guest"
 )
 
-func TestTheNextDaemonAsksForTheSameToken(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	yes := true
-	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, PrivatePorts: &yes})
-	if err != nil || r.Children[0].Err != nil {
-		t.Fatal(r, err)
-	}
-	sb := r.Children[0].Info
-	for range 2 {
-		for _, id := range []string{sb.ID, sandbox.DNSID(sb.ID)} {
-			got, err := e.PortAccess(id, 80)
-			if want := (sandbox.PortAccess{Token: sb.TrafficToken}); got != want || len(got.Token) != 64 || err != nil {
-				t.Errorf("the rule of %s is %+v, want %+v; %v", id, got, want, err)
-			}
-		}
-		h.close(e)
-		e = h.open()
-	}
-	if got, err := e.PortAccess("sb-none", 80); got != (sandbox.PortAccess{}) || !errors.Is(err, sandbox.ErrNotFound) {
-		t.Errorf("the rule of no sandbox is %+v, %v", got, err)
-	}
-}
-
-func TestAGuestsForkIsPrivateIfItsSourceIs(t *testing.T) {
-	g := newGuestBench(t)
-	if got, err := g.e.PortAccess(g.forked(g.root.ID, 1)[0], 80); got != (sandbox.PortAccess{Public: true}) || err != nil {
-		t.Errorf("the rule of a public sandbox's child is %+v, %v", got, err)
-	}
-	yes := true
-	r, err := g.e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, GuestFork: true, PrivatePorts: &yes})
-	if err != nil || r.Children[0].Err != nil {
-		t.Fatal(r, err)
-	}
-	of := r.Children[0].Info
-	child := g.forked(of.ID, 1)[0]
-	got, err := g.e.PortAccess(child, 80)
-	if got.Public || len(got.Token) != 64 || got.Token == of.TrafficToken || err != nil {
-		t.Errorf("its rule is %+v, its source's token %q; %v", got, of.TrafficToken, err)
-	}
-}
-
 // Traffic does not wake a sandbox stalled for lack of disk space.
 func TestTrafficDoesNotWakeWhatHasNoRoom(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	sbs := h.disky(e, 2)
+	h := enginefake.NewHost(t)
+	e := h.Open()
+	sbs := h.Disky(e, 2)
 	id := sbs[0].ID
 	asked := 0
-	calls := guest.New(guest.Config{Sandboxes: e.sandboxes, Wake: func(_ context.Context, of string) (bool, error) {
+	calls := guest.New(guest.Config{Sandboxes: e.Table(), Wake: func(_ context.Context, of string) (bool, error) {
 		if asked++; of != id {
 			t.Errorf("asked for %s", of)
 		}
@@ -69,7 +27,7 @@ func TestTrafficDoesNotWakeWhatHasNoRoom(t *testing.T) {
 	if woken, err := calls.Wake(t.Context(), id, other); woken || err != nil {
 		t.Errorf("one that runs: %v, %v", woken, err)
 	}
-	h.fill(e, id)
+	enginefake.Fill(h, e, id)
 	_, noRoom := e.DialPort(t.Context(), id, 80)
 	if woken, err := calls.Wake(t.Context(), id, noRoom); woken || err != nil || asked != 0 {
 		t.Errorf("one without room: %v, %v, asked %d times", woken, err, asked)
@@ -78,7 +36,7 @@ func TestTrafficDoesNotWakeWhatHasNoRoom(t *testing.T) {
 		t.Errorf("nobody can wake it: %v, %v", woken, err)
 	}
 	id = sbs[1].ID
-	h.pause(e, id)
+	h.Pause(e, id)
 	if woken, err := calls.Wake(t.Context(), sandbox.DNSID(id), other); !woken || err != nil || asked != 1 {
 		t.Errorf("one that is paused otherwise: %v, %v, asked %d times", woken, err, asked)
 	}

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/images/image"
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
@@ -26,25 +28,25 @@ func (i realImages) Image(context.Context, string) (sandbox.Image, error) {
 }
 
 // newRealHost returns a host with the real VMM, kernel and agent.
-func newRealHost(t *testing.T) *host {
+func newRealHost(t *testing.T) *enginefake.Host {
 	t.Helper()
 	kvmtest.Require(t)
-	h := newHost(t)
-	h.cfg.VMMBinary = kvmtest.Fixture(t, "forkd-vmm")
-	h.cfg.OpenKVM = func() (*os.File, error) { return os.OpenFile("/dev/kvm", os.O_RDWR, 0) }
-	h.cfg.Images = realImages{kvmtest.Fixture(t, "vmlinux"), kvmtest.Fixture(t, "agent.cpio"), kvmtest.Fixture(t, "root.erofs"), ""}
+	h := enginefake.NewHost(t)
+	h.Cfg.VMMBinary = kvmtest.Fixture(t, "forkd-vmm")
+	h.Cfg.OpenKVM = func() (*os.File, error) { return os.OpenFile("/dev/kvm", os.O_RDWR, 0) }
+	h.Cfg.Images = realImages{kvmtest.Fixture(t, "vmlinux"), kvmtest.Fixture(t, "agent.cpio"), kvmtest.Fixture(t, "root.erofs"), ""}
 	return h
 }
 
 // sh runs a command in a sandbox as root and returns its output.
-func (h *host) sh(e *Engine, id, script string) string {
-	h.t.Helper()
-	r, err := e.Exec(h.t.Context(), id, sandbox.ExecRequest{Args: []string{"sh", "-c", script}, User: "root"})
+func sh(h *enginefake.Host, e *engine.Engine, id, script string) string {
+	h.T.Helper()
+	r, err := e.Exec(h.T.Context(), id, sandbox.ExecRequest{Args: []string{"sh", "-c", script}, User: "root"})
 	if err != nil {
-		h.t.Fatalf("%s: %q: %v", id, script, err)
+		h.T.Fatalf("%s: %q: %v", id, script, err)
 	}
 	if r.ExitCode != 0 {
-		h.t.Errorf("%s: %q: exit code %d: %s", id, script, r.ExitCode, r.Stderr)
+		h.T.Errorf("%s: %q: exit code %d: %s", id, script, r.ExitCode, r.Stderr)
 	}
 	return strings.TrimSpace(string(r.Stdout))
 }
@@ -53,27 +55,27 @@ func (h *host) sh(e *Engine, id, script string) string {
 func TestConformsOverRealVMs(t *testing.T) {
 	kvmtest.Soak(t)
 	h := newRealHost(t)
-	images := h.cfg.Images.(realImages)
+	images := h.Cfg.Images.(realImages)
 	images.upper = kvmtest.Fixture(t, "py."+image.UpperFile)
-	h.cfg.Images = images
-	h.conforms("fixture")
+	h.Cfg.Images = images
+	conforms(h, "fixture")
 }
 
 func TestRealGuestsFork(t *testing.T) {
 	h := newRealHost(t)
-	e := h.open()
+	e := h.Open()
 	s, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "fixture"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("snapshot: %+v", s)
-	if !h.hasWorkingSet("a") {
+	if !enginefake.HasWorkingSet(h, "a") {
 		t.Error("no working set was recorded")
 	}
 	if err := e.SetPool(t.Context(), "a", 4); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "full pool", func() bool { return e.Pools()[0].Ready == 4 })
+	enginefake.Eventually(t, "full pool", func() bool { return e.Pools()[0].Ready == 4 })
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 10, Env: map[string]string{"COLOUR": "red"}})
 	if err != nil {
 		t.Fatal(err)
@@ -95,17 +97,17 @@ func TestRealGuestsFork(t *testing.T) {
 		t.Logf("memory: %+v", m)
 	})
 	t.Run("what one writes no other sees", func(t *testing.T) {
-		h.sh(e, sbs[0].ID, "echo mine > /tmp/x; echo root > /etc/x")
-		if got := h.sh(e, sbs[1].ID, "ls /tmp/x /etc/x 2>/dev/null; true"); got != "" {
+		sh(h, e, sbs[0].ID, "echo mine > /tmp/x; echo root > /etc/x")
+		if got := sh(h, e, sbs[1].ID, "ls /tmp/x /etc/x 2>/dev/null; true"); got != "" {
 			t.Errorf("another sees %s", got)
 		}
 	})
 	t.Run("ends", func(t *testing.T) { endsAreTold(t, h, e, sbs[:3]) })
-	h.close(e)
+	h.Close(e)
 	t.Run("adoption", func(t *testing.T) {
-		e := h.open()
+		e := h.Open()
 		for _, b := range sbs[3:] {
-			if got := h.sh(e, b.ID, "hostname"); got != b.ID {
+			if got := sh(h, e, b.ID, "hostname"); got != b.ID {
 				t.Errorf("%s says it is %s", b.ID, got)
 			}
 		}
@@ -117,15 +119,15 @@ func TestRealGuestsFork(t *testing.T) {
 		if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
-		h.empty()
+		h.Empty()
 	})
 }
 
 // A guest of the oldest kernel has no VM generation ID: only the agent makes its clones differ.
 func TestOldKernelsGuestsFork(t *testing.T) {
 	h := newRealHost(t)
-	h.cfg.Images = realImages{kvmtest.Fixture(t, "old-vmlinux"), kvmtest.Fixture(t, "old-agent.cpio"), kvmtest.Fixture(t, "root.erofs"), ""}
-	e := h.open()
+	h.Cfg.Images = realImages{kvmtest.Fixture(t, "old-vmlinux"), kvmtest.Fixture(t, "old-agent.cpio"), kvmtest.Fixture(t, "root.erofs"), ""}
+	e := h.Open()
 	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "old", Image: "fixture"}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -140,9 +142,9 @@ func TestOldKernelsGuestsFork(t *testing.T) {
 		}
 		sbs = append(sbs, c.Info)
 	}
-	t.Logf("guests run %s", h.sh(e, sbs[0].ID, "uname -r"))
+	t.Logf("guests run %s", sh(h, e, sbs[0].ID, "uname -r"))
 	areThemselves(t, h, e, sbs, "old")
-	h.sh(e, sbs[0].ID, "echo branched > /tmp/x")
+	sh(h, e, sbs[0].ID, "echo branched > /tmp/x")
 	b, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sbs[0].ID, Tag: "later", N: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -151,15 +153,15 @@ func TestOldKernelsGuestsFork(t *testing.T) {
 	if child.Err != nil {
 		t.Fatal(child.Err)
 	}
-	if got := h.sh(e, child.Info.ID, "cat /tmp/x"); got != "branched" {
+	if got := sh(h, e, child.Info.ID, "cat /tmp/x"); got != "branched" {
 		t.Errorf("the branch's child has %q", got)
 	}
 }
 
-func areThemselves(t *testing.T, h *host, e *Engine, sbs []sandbox.Info, parent string) {
+func areThemselves(t *testing.T, h *enginefake.Host, e *engine.Engine, sbs []sandbox.Info, parent string) {
 	seen := map[string]string{}
 	for i, b := range sbs {
-		out := h.sh(e, b.ID, `hostname; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1; echo $FORKD_INDEX $FORKD_PARENT $COLOUR; date +%s`)
+		out := sh(h, e, b.ID, `hostname; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1; echo $FORKD_INDEX $FORKD_PARENT $COLOUR; date +%s`)
 		lines := strings.Split(out, "\n")
 		if len(lines) != 5 {
 			t.Fatalf("%s says %q", b.ID, out)
@@ -182,7 +184,7 @@ func areThemselves(t *testing.T, h *host, e *Engine, sbs []sandbox.Info, parent 
 }
 
 // endsAreTold ends three guests in three ways.
-func endsAreTold(t *testing.T, h *host, e *Engine, sbs []sandbox.Info) {
+func endsAreTold(t *testing.T, h *enginefake.Host, e *engine.Engine, sbs []sandbox.Info) {
 	if err := unix.Kill(sbs[0].PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +194,7 @@ func endsAreTold(t *testing.T, h *host, e *Engine, sbs []sandbox.Info) {
 		}
 	}
 	for i, want := range []string{"signal: killed", "kernel panicked: sysrq triggered crash", "powered off"} {
-		eventually(t, "end of "+sbs[i].ID, failed(e, sbs[i].ID))
+		enginefake.Eventually(t, "end of "+sbs[i].ID, enginefake.Failed(e, sbs[i].ID))
 		if info, _ := e.Get(sbs[i].ID); !strings.Contains(info.Reason, want) {
 			t.Errorf("%s: the reason is %q, want %q", sbs[i].ID, info.Reason, want)
 		}
@@ -201,26 +203,26 @@ func endsAreTold(t *testing.T, h *host, e *Engine, sbs []sandbox.Info) {
 
 func TestARealGuestThatPanicsAtBoot(t *testing.T) {
 	h := newRealHost(t)
-	real := h.cfg.Images.(realImages)
-	h.cfg.Images = realImages{real.kernel, "", real.root, ""} // no initrd, so no root file system
-	e := h.open()
+	real := h.Cfg.Images.(realImages)
+	h.Cfg.Images = realImages{real.kernel, "", real.root, ""} // no initrd, so no root file system
+	e := h.Open()
 	_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "fixture"}, nil)
-	wantError(t, err, sandbox.ErrBootFailed, "kernel panicked: VFS: Unable to mount root fs", "the console's last lines:")
-	if s := h.stored(); s != "" {
+	enginefake.WantError(t, err, sandbox.ErrBootFailed, "kernel panicked: VFS: Unable to mount root fs", "the console's last lines:")
+	if s := h.Stored(); s != "" {
 		t.Errorf("the store holds %s", s)
 	}
-	h.empty()
+	h.Empty()
 }
 
 func TestFilesThatAreNoKernelAndNoRoot(t *testing.T) {
 	h := newRealHost(t)
-	h.cfg.BootWait = 60 * time.Second
-	real := h.cfg.Images.(realImages)
-	e := h.open()
-	h.cfg.Images = real
+	h.Cfg.BootWait = 60 * time.Second
+	real := h.Cfg.Images.(realImages)
+	e := h.Open()
+	h.Cfg.Images = real
 	t.Run("kernel", func(t *testing.T) {
 		_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Kernel: real.root, Rootfs: real.root}, nil)
-		wantError(t, err, sandbox.ErrBootFailed, "boot VM:")
+		enginefake.WantError(t, err, sandbox.ErrBootFailed, "boot VM:")
 	})
 	t.Run("root", func(t *testing.T) {
 		cut := t.TempDir() + "/root"
@@ -231,55 +233,55 @@ func TestFilesThatAreNoKernelAndNoRoot(t *testing.T) {
 		if err := os.WriteFile(cut, b[:4096], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		e.ops.Images = realImages{real.kernel, real.initrd, cut, ""}
+		e.OpsConfig().Images = realImages{real.kernel, real.initrd, cut, ""}
 		_, err = e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "fixture"}, nil)
-		wantError(t, err, sandbox.ErrBootFailed, "the console's last lines:")
+		enginefake.WantError(t, err, sandbox.ErrBootFailed, "the console's last lines:")
 	})
-	h.empty()
+	h.Empty()
 }
 
 // diskBlocks returns the host disk space used by a sandbox's own disk, in bytes.
-func (h *host) diskBlocks(e *Engine, id string) int64 {
-	h.t.Helper()
-	b, _, err := e.sandboxes.Find(id)
+func diskBlocks(h *enginefake.Host, e *engine.Engine, id string) int64 {
+	h.T.Helper()
+	b, _, err := e.Table().Find(id)
 	if err != nil || len(b.Disks().List()) != 1 {
-		h.t.Fatalf("sandbox %s has overlay files %v, %v", id, b, err)
+		h.T.Fatalf("sandbox %s has overlay files %v, %v", id, b, err)
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(b.Disks().List()[0].Overlay, &st); err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
 	return st.Blocks * 512
 }
 
 func TestRealGuestsWriteToADiskOfTheirOwn(t *testing.T) {
 	h := newRealHost(t)
-	images := h.cfg.Images.(realImages)
+	images := h.Cfg.Images.(realImages)
 	images.upper = kvmtest.Fixture(t, "py."+image.UpperFile)
-	h.cfg.Images = images
-	e := h.open()
+	h.Cfg.Images = images
+	e := h.Open()
 	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "fixture"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	sbs := h.fork(e, "a", 2)
+	sbs := h.Fork(e, "a", 2)
 	writer, sibling := sbs[0].ID, sbs[1].ID
 	const size = 20 << 20
-	before := h.diskBlocks(e, writer)
-	h.sh(e, writer, "dd if=/dev/urandom of=/root/big bs=1M count=20 2>/dev/null && sync")
-	sum := h.sh(e, writer, "sha256sum < /root/big")
-	full := h.diskBlocks(e, writer)
+	before := diskBlocks(h, e, writer)
+	sh(h, e, writer, "dd if=/dev/urandom of=/root/big bs=1M count=20 2>/dev/null && sync")
+	sum := sh(h, e, writer, "sha256sum < /root/big")
+	full := diskBlocks(h, e, writer)
 	if full-before < size {
 		t.Errorf("%d bytes were written and flushed, the overlay file has grown by %d", size, full-before)
 	}
-	h.sh(e, writer, "echo 3 > /proc/sys/vm/drop_caches")
-	if got := h.sh(e, writer, "sha256sum < /root/big"); got != sum {
+	sh(h, e, writer, "echo 3 > /proc/sys/vm/drop_caches")
+	if got := sh(h, e, writer, "sha256sum < /root/big"); got != sum {
 		t.Errorf("it read back %s, want %s", got, sum)
 	}
-	if got := h.sh(e, sibling, "ls /root; true"); got != "" {
+	if got := sh(h, e, sibling, "ls /root; true"); got != "" {
 		t.Errorf("its sibling sees %s", got)
 	}
-	h.sh(e, writer, "rm /root/big && sync")
-	if now := h.diskBlocks(e, writer); full-now < size*9/10 {
+	sh(h, e, writer, "rm /root/big && sync")
+	if now := diskBlocks(h, e, writer); full-now < size*9/10 {
 		t.Errorf("removing %d bytes freed %d", size, full-now)
 	}
 	for _, b := range sbs {
@@ -287,7 +289,7 @@ func TestRealGuestsWriteToADiskOfTheirOwn(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left := h.overlayFiles(); left != "" {
+	if left := h.OverlayFiles(); left != "" {
 		t.Errorf("left %q", left)
 	}
 }

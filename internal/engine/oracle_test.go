@@ -1,7 +1,6 @@
-package engine
+package engine_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,54 +9,37 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/engine/op"
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
 // oracleHost returns a host with the oracle enabled, and the log of its engines.
-func oracleHost(t *testing.T) (*host, *safeBuffer) {
+func oracleHost(t *testing.T) (*enginefake.Host, *enginefake.Log) {
 	t.Helper()
-	h, log := newHost(t), &safeBuffer{}
-	h.cfg.Oracle, h.cfg.Logger = true, slog.New(slog.NewTextHandler(log, nil))
+	h, log := enginefake.NewHost(t), &enginefake.Log{}
+	h.Cfg.Oracle, h.Cfg.Logger = true, slog.New(slog.NewTextHandler(log, nil))
 	return h, log
-}
-
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) count(words string) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return strings.Count(s.b.String(), words)
 }
 
 // A creation, each mode, a branch of a branch, a NoWait branch, one with a disk, and a compaction:
 // all are compared, and match their sources.
 func TestTheOracleSeesEveryCapture(t *testing.T) {
 	h, log := oracleHost(t)
-	e := h.open()
+	e := h.Open()
 	n := 0
 	checked := func(what string) {
 		t.Helper()
-		if n++; log.count(sandbox.OracleChecked) != n || log.count(sandbox.OracleMismatch) != 0 {
-			t.Fatalf("after %s the log has %d comparisons, want %d: %s", what, log.count(sandbox.OracleChecked), n, log.b.String())
+		if n++; log.Count(sandbox.OracleChecked) != n || log.Count(sandbox.OracleMismatch) != 0 {
+			t.Fatalf("after %s the log has %d comparisons, want %d: %s", what, log.Count(sandbox.OracleChecked), n, log.String())
 		}
 	}
-	h.disky(e, 0)
+	h.Disky(e, 0)
 	checked("a creation")
-	sb := h.fork(e, "d", 1)[0]
+	sb := h.Fork(e, "d", 1)[0]
 	for _, mode := range []sandbox.BranchMode{sandbox.BranchLive, sandbox.BranchDiff, sandbox.BranchFull} {
 		r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: string(mode), Mode: mode, N: 1})
 		if err != nil {
@@ -69,7 +51,7 @@ func TestTheOracleSeesEveryCapture(t *testing.T) {
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "later", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
-	h.fork(e, "later", 1)
+	h.Fork(e, "later", 1)
 	checked("a branch that nobody waited for")
 	if _, err := e.CompactSnapshot(t.Context(), "later", "flat", nil); err != nil {
 		t.Fatal(err)
@@ -80,10 +62,10 @@ func TestTheOracleSeesEveryCapture(t *testing.T) {
 // A snapshot that differs from its source is reported and deleted.
 func TestTheOracleTellsWhatDiffers(t *testing.T) {
 	h, log := oracleHost(t)
-	e := h.open()
-	sb := h.disky(e, 1)[0]
-	before := h.stored()
-	branch := func() error { return h.branch(e, sb.ID, "wrong") }
+	e := h.Open()
+	sb := h.Disky(e, 1)[0]
+	before := h.Stored()
+	branch := func() error { return h.Branch(e, sb.ID, "wrong") }
 	for i, c := range []struct {
 		token, says string
 		do          func() error
@@ -96,29 +78,29 @@ func TestTheOracleTellsWhatDiffers(t *testing.T) {
 		{"capture-alters", "memory: 1 of 16384 pages differ: 1", branch},
 		{"capture-disk", "disk 0: 1 of 256 pages differ: 0", branch},
 	} {
-		h.fault(c.token, 1)
+		h.Fault(c.token, 1)
 		err := c.do()
-		wantError(t, err, errAny, sandbox.OracleMismatch, "wrong", c.says)
-		if n := log.count("level=ERROR msg=\"" + sandbox.OracleMismatch); n != i+1 {
+		enginefake.WantError(t, err, enginefake.ErrAny, sandbox.OracleMismatch, "wrong", c.says)
+		if n := log.Count("level=ERROR msg=\"" + sandbox.OracleMismatch); n != i+1 {
 			t.Errorf("%s: the log has %d mismatches, want %d", c.token, n, i+1)
 		}
-		if now := h.stored(); now != before {
+		if now := h.Stored(); now != before {
 			t.Errorf("%s: stored are now %s, before it was %s", c.token, now, before)
 		}
 	}
-	h.fault("capture-forgets", 1)
+	h.Fault("capture-forgets", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "wrong", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "wrong", N: 1}) // waits
-	wantError(t, err, sandbox.ErrConflict, sandbox.OracleMismatch)
+	enginefake.WantError(t, err, sandbox.ErrConflict, sandbox.OracleMismatch)
 	if s, err := e.SnapshotInfo(t.Context(), "wrong"); err != nil || s.Status != sandbox.SnapshotFailed || !strings.Contains(s.Warning, "pages differ: 4") {
 		t.Errorf("it is listed as %+v, %v", s, err)
 	}
-	if log.count(sandbox.OracleChecked) != 1 { // the creation
+	if log.Count(sandbox.OracleChecked) != 1 { // the creation
 		t.Error("one that differs was counted as compared")
 	}
-	if err := h.branch(e, sb.ID, "wrong"); err != nil {
+	if err := h.Branch(e, sb.ID, "wrong"); err != nil {
 		t.Errorf("branch again: %v", err)
 	}
 }
@@ -126,12 +108,12 @@ func TestTheOracleTellsWhatDiffers(t *testing.T) {
 // Without the oracle a VMM gets no request for digests.
 func TestTheOracleIsOffByDefault(t *testing.T) {
 	h, log := oracleHost(t)
-	h.cfg.Oracle = false
-	e := h.open()
-	h.snapshot(e, "a")
-	h.fault("capture-forgets", 1)
-	if err := h.branch(e, h.fork(e, "a", 1)[0].ID, "b"); err != nil || log.count("oracle") != 0 {
-		t.Errorf("%v; the log has %d words of the oracle", err, log.count("oracle"))
+	h.Cfg.Oracle = false
+	e := h.Open()
+	h.Snapshot(e, "a")
+	h.Fault("capture-forgets", 1)
+	if err := h.Branch(e, h.Fork(e, "a", 1)[0].ID, "b"); err != nil || log.Count("oracle") != 0 {
+		t.Errorf("%v; the log has %d words of the oracle", err, log.Count("oracle"))
 	}
 }
 

@@ -1,4 +1,4 @@
-package engine
+package engine_test
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/tenancy"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
@@ -19,14 +21,14 @@ func as(ctx context.Context, tenant string) context.Context {
 // Owners are stored on disk with all derived objects. Over the real engine, tenants do not see each
 // other's objects, before and after the end of the daemon.
 func TestOwnersOutliveTheDaemon(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
+	h := enginefake.NewHost(t)
+	e := h.Open()
 	acme, evil := as(t.Context(), "acme"), as(t.Context(), "evil")
-	over := func(e *Engine, ctx context.Context) *tenancy.View {
+	over := func(e *engine.Engine, ctx context.Context) *tenancy.View {
 		return tenancy.New(e.Roles(), tenancy.Config{}).For(ctx)
 	}
 	v := over(e, acme)
-	for asked, want := range map[int]int{0: fakeShape.MemoryMiB, 64: 64} { // for quotas; 0: the image's
+	for asked, want := range map[int]int{0: enginefake.Shape.MemoryMiB, 64: 64} { // for quotas; 0: the image's
 		if mib, err := e.ParentMemoryMiB(acme, sandbox.CreateRequest{Image: "tiny", MemoryMiB: asked}); err != nil || mib != want {
 			t.Errorf("a parent with memory_mib %d has %d MiB, %v; want %d", asked, mib, err, want)
 		}
@@ -55,8 +57,8 @@ func TestOwnersOutliveTheDaemon(t *testing.T) {
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: "operators"}); err != nil { // stays acme's
 		t.Error(err)
 	}
-	h.close(e)
-	e = h.open()
+	h.Close(e)
+	e = h.Open()
 	v = over(e, acme)
 	if n, mib := e.Holdings("acme"); n != 3 || mib == 0 || len(v.Sandboxes.List()) != 3 {
 		t.Errorf("after the daemon's end acme has %d sandboxes, %d MiB; listed %d", n, mib, len(v.Sandboxes.List()))

@@ -1,61 +1,20 @@
-package engine
+package engine_test
 
 import (
 	"errors"
 	"testing"
 
 	"github.com/forkd/forkd/internal/domain/sandbox"
-	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 )
-
-// A daemon that ended between the renaming of a snapshot and the records of its sandboxes: the next one corrects them.
-func TestARenamingOutlivesTheDaemon(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil); err != nil {
-		t.Fatal(err)
-	}
-	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	running, paused := r.Children[0].Info.ID, r.Children[1].Info.ID
-	if _, err := e.Pause(t.Context(), paused, sandbox.PauseOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := snapshot.Rename(e.home.Snapshots, "a", "b"); err != nil { // without the rest of the operation
-		t.Fatal(err)
-	}
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: running, Tag: "mid"}); err != nil {
-		t.Errorf("a branch before the sandbox has its new tag: %v", err)
-	}
-	h.close(e)
-	e = h.open()
-	for _, id := range []string{running, paused} {
-		if got := mustGet(t, e, id); got.SnapshotTag != "b" {
-			t.Errorf("%s (%s) comes from %q", id, got.Status, got.SnapshotTag)
-		}
-	}
-	if s, err := e.SnapshotInfo(t.Context(), "mid"); err != nil || s.ParentTag != "b" {
-		t.Errorf("the branch has the parent %q, %v", s.ParentTag, err)
-	}
-	if _, err := e.Resume(t.Context(), paused); err != nil {
-		t.Error(err)
-	}
-	h.close(e)
-	e = h.open()
-	if got := mustGet(t, e, paused); got.SnapshotTag != "b" || got.Status != sandbox.StatusRunning {
-		t.Errorf("after the next daemon: %s comes from %q", got.Status, got.SnapshotTag)
-	}
-}
 
 // While a fork or a branch uses a snapshot, its tag stays.
 func TestASnapshotInUseIsNotRenamed(t *testing.T) {
-	e := newHost(t).open()
+	e := enginefake.NewHost(t).Open()
 	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	leave, err := e.catalog.Use(t.Context(), "a")
+	leave, err := e.SnapshotCatalog().Use(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}

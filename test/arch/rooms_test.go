@@ -20,13 +20,14 @@ var rooms = map[string]int{
 	"launch":     2, "catalog": 2, "sandboxes": 2,
 	"home":       2, // directories, locks and stores
 	"vmproc":     1,
-	"admission":  1, // whether the host has what a VM needs
-	"network":    1, // wires to forkd-net
-	"trust":      0, // a certificate into a guest: a leaf, as it knows files only
-	"sched":      0, // who goes first: a leaf that every room may import
-	"settings":   0, // what an engine is told
-	"bootable":   0, // images of a store, for `forkd serve`
-	"enginetest": 0, // the suite that the engine and its fakes pass
+	"admission":  1,        // whether the host has what a VM needs
+	"network":    1,        // wires to forkd-net
+	"trust":      0,        // a certificate into a guest: a leaf, as it knows files only
+	"sched":      0,        // who goes first: a leaf that every room may import
+	"settings":   0,        // what an engine is told
+	"bootable":   0,        // images of a store, for `forkd serve`
+	"enginetest": 0,        // the suite that the engine and its fakes pass
+	"enginefake": roof + 1, // hosts and VMMs for the tests of the rooms
 }
 
 const roof = 5

@@ -12,16 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 	"github.com/forkd/forkd/internal/store/layer"
 	"github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // bench is a catalog over its own stores, with the sandboxes running from its snapshots.
 type bench struct {

@@ -1,9 +1,10 @@
-package guestfork
+package guestfork_test
 
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/forkd/forkd/internal/engine/enginefake"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets the test binary play VMMs.
+func TestMain(m *testing.M) { enginefake.Main(m, nil) }

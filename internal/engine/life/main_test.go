@@ -1,0 +1,10 @@
+package life_test
+
+import (
+	"testing"
+
+	"github.com/forkd/forkd/internal/engine/enginefake"
+)
+
+// TestMain lets the test binary play VMMs.
+func TestMain(m *testing.M) { enginefake.Main(m, nil) }
