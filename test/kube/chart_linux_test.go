@@ -18,6 +18,7 @@ import (
 	"github.com/go-logr/logr"
 	apps "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -92,7 +93,8 @@ func TestTheChart(t *testing.T) {
 	// The previous version is replaced while its sandboxes run and clients use them.
 	secrets := w.secrets()
 	end := w.use(before)
-	w.helm("upgrade", release, chart, "-n", release, "--reuse-values", "--set=gateway.replicas=2") // --wait would wait for nodes
+	w.helm("upgrade", release, chart, "-n", release, "--reuse-values", "--set=gateway.replicas=2",
+		"--set=operator.artifactRegistries={127.0.0.1:1}") // --wait would wait for nodes
 	w.within(2*time.Minute, func() string { return "gateway and operator have the new version: " + w.states() }, func() bool {
 		return len(w.pods("gateway")) == 2 && w.of("gateway", newVersion) == 2 && len(w.pods("operator")) == 2 && w.of("operator", newVersion) == 2
 	})
@@ -113,6 +115,8 @@ func TestTheChart(t *testing.T) {
 		}
 	}
 	w.sandboxes(18)
+
+	w.secretsAreGivenByRoles()
 
 	// The new version reaches a node when its pod is deleted.
 	list := w.podsAre("node", oldVersion, 2)
@@ -219,6 +223,7 @@ func (w *installed) everyObjectIsAccepted() {
 	for name, values := range map[string][]string{
 		"default": {"--include-crds"},
 		"others": {"--set=node.privileged=true,node.drain=none,node.updateStrategy=RollingUpdate,node.peers.enabled=false",
+			"--set=operator.artifactRegistries={registry.example.com},operator.registryCA=roots",
 			"--set=gateway.tls=off,gateway.service.type=NodePort,image.digest=sha256:" + strings.Repeat("a", 64)},
 		"none": {"--set=node.jail=off,operator.enabled=false,devicePlugin.enabled=false,networkPolicy.enabled=false"},
 	} {
@@ -302,6 +307,27 @@ func (w *installed) rightsEnd() {
 			w.t.Errorf("%s lists claims: %v", account, err)
 		}
 	}
+}
+
+// secretsAreGivenByRoles checks that the operator reads the credentials of a registry only where a Role allows it.
+func (w *installed) secretsAreGivenByRoles() {
+	w.t.Helper()
+	in := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "team-a", Name: name} }
+	w.world.create(&corev1.Secret{ObjectMeta: in("login"), Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{}}`)}})
+	s := &forkdkinds.SandboxSnapshot{ObjectMeta: in("artifact"), Spec: forkdkinds.SandboxSnapshotSpec{Source: forkdkinds.SnapshotSource{
+		Artifact: &forkdkinds.ArtifactSource{Ref: "127.0.0.1:1/py@sha256:" + strings.Repeat("0", 64), SecretRef: &forkdkinds.SecretReference{Name: "login"}}}}}
+	w.world.create(s)
+	await(w.world, s, "the Secret is forbidden", reason(&s.Status.Conditions, "SecretForbidden", nil))
+	w.world.create(&rbac.Role{ObjectMeta: in("login"), Rules: []rbac.PolicyRule{{APIGroups: []string{""}, Resources: []string{"secrets"},
+		ResourceNames: []string{"login"}, Verbs: []string{"get"}}}})
+	w.world.create(&rbac.RoleBinding{ObjectMeta: in("login"), RoleRef: rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "Role", Name: "login"},
+		Subjects: []rbac.Subject{{Kind: "ServiceAccount", Namespace: release, Name: "forkd-operator"}}})
+	w.within(90*time.Second, func() string { return fmt.Sprintf("the registry is asked, is %+v", s.Status.Conditions) }, func() bool {
+		return w.kube.Get(w.t.Context(), kube.ObjectKeyFromObject(s), s) == nil && reason(&s.Status.Conditions, "PullFailed", nil)()
+	})
+	w.delete(s)
+	w.gone(s)
 }
 
 // pods returns the pods of a part that are ready.
