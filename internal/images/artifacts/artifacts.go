@@ -134,7 +134,11 @@ func (p *Puller) Open(ctx context.Context, ref string, login []byte) (_ *Pulled,
 // allowed compares a repository with the list.
 func (p *Puller) allowed(repository string) bool {
 	for _, a := range p.cfg.Allow {
-		if a = strings.TrimSuffix(a, "/"); a != "" && strings.HasPrefix(repository, a+"/") || repository == a {
+		a = strings.TrimSuffix(a, "/")
+		if a == "docker.io" || strings.HasPrefix(a, "docker.io/") {
+			a = "index." + a // its name in references
+		}
+		if a != "" && strings.HasPrefix(repository, a+"/") || repository == a {
 			return true
 		}
 	}
