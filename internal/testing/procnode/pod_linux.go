@@ -23,7 +23,6 @@ type pod struct {
 	folder  string
 	root    string // of the container
 	started time.Time
-	devices []string // files that it got from device plugins
 	ending  chan struct{}
 	once    sync.Once
 	grace   time.Duration // set before ending is closed
@@ -149,7 +148,6 @@ func (p *pod) prepare(ctx context.Context) error {
 
 // allocate gets the devices of extended resources.
 func (p *pod) allocate(ctx context.Context, c core.Container) error {
-	p.devices = nil
 	for name := range c.Resources.Limits {
 		if name == core.ResourceCPU || name == core.ResourceMemory {
 			continue
@@ -162,7 +160,6 @@ func (p *pod) allocate(ctx context.Context, c core.Container) error {
 			if err := bind(filepath.Join(p.node.root, d.HostPath), filepath.Join(p.root, d.ContainerPath), true); err != nil {
 				return err
 			}
-			p.devices = append(p.devices, d.ContainerPath)
 		}
 	}
 	return nil
