@@ -413,8 +413,8 @@ func (w *installed) secrets() map[string]string {
 	return out
 }
 
-// use runs programs in the claims' sandboxes until the returned function is called, over a new connection each time. None may
-// fail.
+// use runs programs in the claims' sandboxes until the returned function is called, over a new connection each time. A
+// failure is an error.
 func (w *installed) use(claims []*extensions.SandboxClaim) (end func()) {
 	ctx, stop := context.WithCancel(w.t.Context())
 	var work sync.WaitGroup

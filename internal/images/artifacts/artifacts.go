@@ -1,6 +1,6 @@
 // Package artifacts gets snapshots from registries for programs that work for many users: each pull names its digest and
-// has credentials of its own, only allowed registries are asked, and nothing that one pull has read is used by another
-// one. Command lines have packages hub and ociimage instead. The trap: the operator of the program sends the requests, so
+// has credentials of its own, only allowed registries are asked, and no pull uses what another one
+// has read. Command lines have packages hub and ociimage instead. The trap: the operator of the program sends the requests, so
 // an allowed registry is one that all its users may reach.
 package artifacts
 
@@ -111,7 +111,8 @@ func (p *Puller) Open(ctx context.Context, ref string, login []byte) (_ *Pulled,
 	if out.cache, err = ociimage.OpenCache(out.dir); err != nil {
 		return nil, err
 	}
-	out.repo, err = ociimage.OpenRepository(ctx, ociimage.Pull{Ref: ref, Cache: out.cache, Keychain: keys, Wait: p.cfg.Wait})
+	out.repo, err = ociimage.OpenRepository(ctx,
+		ociimage.Pull{Ref: ref, Cache: out.cache, Keychain: keys, Wait: p.cfg.Wait})
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +161,8 @@ func judged(err error) error {
 }
 
 func descriptor(d hub.Descriptor) v1.Descriptor {
-	return v1.Descriptor{MediaType: types.MediaType(d.MediaType), Digest: v1.Hash{Algorithm: "sha256", Hex: d.Hex()}, Size: d.Size}
+	return v1.Descriptor{MediaType: types.MediaType(d.MediaType), Size: d.Size,
+		Digest: v1.Hash{Algorithm: "sha256", Hex: d.Hex()}}
 }
 
 // Pulled is a snapshot on its way from a registry.
@@ -253,7 +255,8 @@ func parse(text []byte) (logins, error) {
 		return nil, errors.New("want the JSON of Docker's config.json")
 	}
 	for host, a := range file.Auths {
-		c := authn.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken, RegistryToken: a.RegistryToken}
+		c := authn.AuthConfig{Username: a.Username, Password: a.Password, IdentityToken: a.IdentityToken,
+			RegistryToken: a.RegistryToken}
 		if a.Auth != "" {
 			b, err := base64.StdEncoding.DecodeString(a.Auth)
 			user, password, ok := strings.Cut(string(b), ":")

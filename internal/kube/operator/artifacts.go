@@ -58,7 +58,8 @@ func (r *snapshotObjects) labelled(ctx context.Context, tag string, labels map[s
 func (r *snapshotObjects) pull(ctx context.Context, s *forkdkinds.SandboxSnapshot, tag string) error {
 	from := s.Spec.Source.Artifact
 	if r.cfg.Artifact == nil {
-		return &problem{reasonNoRegistry, "the operator of the cluster allows no registries (--artifact-registry)", time.Minute}
+		return &problem{reasonNoRegistry, "the operator of the cluster allows no registries",
+			time.Minute}
 	}
 	login, err := r.login(ctx, s.Namespace, from.SecretRef)
 	if err != nil {
@@ -87,7 +88,8 @@ func (r *snapshotObjects) pull(ctx context.Context, s *forkdkinds.SandboxSnapsho
 }
 
 // accepting returns the first node that can run a snapshot. Each snapshot has an order of its own.
-func (r *snapshotObjects) accepting(ctx context.Context, s *forkdkinds.SandboxSnapshot, tag string, a Artifact) (*client.Client, error) {
+func (r *snapshotObjects) accepting(ctx context.Context, s *forkdkinds.SandboxSnapshot, tag string,
+	a Artifact) (*client.Client, error) {
 	nodes, err := r.inOrder(string(s.UID))
 	if err != nil {
 		return nil, err
@@ -133,7 +135,8 @@ func (r *snapshotObjects) inOrder(uid string) (out []*client.Client, err error) 
 }
 
 // login reads the credentials of a Secret in the object's own namespace. Roles there allow it.
-func (r *snapshotObjects) login(ctx context.Context, namespace string, ref *forkdkinds.SecretReference) ([]byte, error) {
+func (r *snapshotObjects) login(ctx context.Context, namespace string,
+	ref *forkdkinds.SecretReference) ([]byte, error) {
 	if ref == nil {
 		return nil, nil
 	}
@@ -141,7 +144,8 @@ func (r *snapshotObjects) login(ctx context.Context, namespace string, ref *fork
 	err := r.live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: ref.Name}, &secret)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, &problem{reasonSecretNotFound, fmt.Sprintf("namespace %s has no Secret %s", namespace, ref.Name), 10 * time.Second}
+		return nil, &problem{reasonSecretNotFound, fmt.Sprintf("namespace %s has no Secret %s", namespace, ref.Name),
+			10 * time.Second}
 	case apierrors.IsForbidden(err):
 		return nil, &problem{reasonSecretForbidden, fmt.Sprintf("the operator may not read the Secret %s: "+
 			"bind a Role with the verb get for it to the operator's ServiceAccount", ref.Name), 10 * time.Second}
@@ -150,7 +154,8 @@ func (r *snapshotObjects) login(ctx context.Context, namespace string, ref *fork
 	}
 	text, ok := secret.Data[corev1.DockerConfigJsonKey]
 	if secret.Type != corev1.SecretTypeDockerConfigJson || !ok {
-		return nil, invalid(fmt.Errorf("the Secret %s has the type %s, want %s", ref.Name, secret.Type, corev1.SecretTypeDockerConfigJson))
+		return nil, invalid(fmt.Errorf("the Secret %s has the type %s, want %s", ref.Name, secret.Type,
+			corev1.SecretTypeDockerConfigJson))
 	}
 	return text, nil
 }

@@ -67,8 +67,8 @@ type Config struct {
 // Scheme returns the scheme of the operator's objects.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{coordination.AddToScheme, corev1.AddToScheme, agents.AddTo, extensions.AddTo,
-		forkdkinds.AddTo} {
+	for _, add := range []func(*runtime.Scheme) error{coordination.AddToScheme, corev1.AddToScheme, agents.AddTo,
+		extensions.AddTo, forkdkinds.AddTo} {
 		if err := add(s); err != nil {
 			return nil, err
 		}

@@ -79,7 +79,8 @@ func StartWithPods(t testing.TB) *Plane {
 	p := start(t, nil)
 	p.manage(t, append(slices.Clone(controllers), "daemonset-controller", "deployment-controller", "replicaset-controller",
 		"endpointslice-controller", "disruption-controller", "root-ca-certificate-publisher-controller")...)
-	p.scheduler = p.start(t, "kube-scheduler", "--kubeconfig="+p.Path("kubeconfig"), "--leader-elect=false", "--secure-port=0")
+	p.scheduler = p.start(t, "kube-scheduler", "--kubeconfig="+p.Path("kubeconfig"), "--leader-elect=false",
+		"--secure-port=0")
 	return p
 }
 

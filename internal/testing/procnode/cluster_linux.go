@@ -140,12 +140,13 @@ func (s *Cluster) register(ctx context.Context, name string, labels map[string]s
 	for k, v := range labels {
 		all[k] = v
 	}
-	o, err := s.kube.CoreV1().Nodes().Create(ctx, &core.Node{ObjectMeta: meta.ObjectMeta{Name: name, Labels: all}}, meta.CreateOptions{})
+	o, err := s.kube.CoreV1().Nodes().Create(ctx, &core.Node{ObjectMeta: meta.ObjectMeta{Name: name, Labels: all}},
+		meta.CreateOptions{})
 	if err != nil {
 		return err
 	}
-	o.Status.Capacity = core.ResourceList{core.ResourceCPU: resource.MustParse("16"), core.ResourceMemory: resource.MustParse("64Gi"),
-		core.ResourcePods: resource.MustParse("110")}
+	o.Status.Capacity = core.ResourceList{core.ResourceCPU: resource.MustParse("16"),
+		core.ResourceMemory: resource.MustParse("64Gi"), core.ResourcePods: resource.MustParse("110")}
 	o.Status.Allocatable = o.Status.Capacity
 	o.Status.Conditions = []core.NodeCondition{{Type: core.NodeReady, Status: core.ConditionTrue, Reason: "KubeletReady",
 		LastHeartbeatTime: meta.Now(), LastTransitionTime: meta.Now()}}

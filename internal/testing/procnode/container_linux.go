@@ -150,7 +150,8 @@ func (p *pod) preStop(args []string, env map[string]string) {
 // environment returns the variables of a container.
 func (p *pod) environment(c core.Container) (map[string]string, error) {
 	host, port := p.cluster.apiAddress()
-	env := map[string]string{"PATH": "/usr/lib/forkd", "HOSTNAME": p.object.Name, "KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+	env := map[string]string{"PATH": "/usr/lib/forkd", "HOSTNAME": p.object.Name,
+		"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
 	for _, v := range c.Env {
 		switch from := v.ValueFrom; {
 		case from == nil:

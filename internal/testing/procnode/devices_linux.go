@@ -46,7 +46,8 @@ func (s *Cluster) serveDevices(n *node) (*devices, error) {
 
 // Register implements plugin.RegistrationServer.
 func (d *devices) Register(_ context.Context, r *plugin.RegisterRequest) (*plugin.Empty, error) {
-	conn, err := grpc.NewClient("unix:"+filepath.Join(d.folder, r.Endpoint), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("unix:"+filepath.Join(d.folder, r.Endpoint),
+		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,8 @@ func (d *devices) allocate(ctx context.Context, name string) ([]*plugin.DeviceSp
 	if client == nil {
 		return nil, fmt.Errorf("no device plugin offers %s", name)
 	}
-	r, err := client.Allocate(ctx, &plugin.AllocateRequest{ContainerRequests: []*plugin.ContainerAllocateRequest{{DevicesIds: []string{"0"}}}})
+	r, err := client.Allocate(ctx, &plugin.AllocateRequest{
+		ContainerRequests: []*plugin.ContainerAllocateRequest{{DevicesIds: []string{"0"}}}})
 	if err != nil {
 		return nil, err
 	}

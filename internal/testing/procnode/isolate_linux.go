@@ -73,7 +73,7 @@ func enter() error {
 	if err := netlink.LinkSetUp(lo); err != nil {
 		return err
 	}
-	// The API server wants a default route. It leads nowhere.
+	// The API server wants a default route. No packet takes it.
 	_, all, err := net.ParseCIDR("0.0.0.0/0")
 	if err != nil {
 		return err

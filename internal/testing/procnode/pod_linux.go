@@ -115,7 +115,8 @@ func (p *pod) prepare(ctx context.Context) error {
 	if err := bind(p.root, p.root, false); err != nil {
 		return err
 	}
-	for from, to := range map[string]string{image: "usr/lib/forkd", p.cluster.hosts: "etc/hosts", "/dev/null": "dev/null"} {
+	for from, to := range map[string]string{image: "usr/lib/forkd", p.cluster.hosts: "etc/hosts",
+		"/dev/null": "dev/null"} {
 		if err := bind(from, filepath.Join(p.root, to), from != image); err != nil {
 			return err
 		}
@@ -182,8 +183,8 @@ func (p *pod) report(change func(*containerStatus)) {
 	if now == before || p.cluster.context.Err() != nil {
 		return
 	}
-	_, err := p.cluster.kube.CoreV1().Pods(p.object.Namespace).Patch(p.cluster.context, p.object.Name, types.StrategicMergePatchType,
-		patchStatus(p.podStatus(now)), meta.PatchOptions{}, "status")
+	_, err := p.cluster.kube.CoreV1().Pods(p.object.Namespace).Patch(p.cluster.context, p.object.Name,
+		types.StrategicMergePatchType, patchStatus(p.podStatus(now)), meta.PatchOptions{}, "status")
 	if err != nil && !apierrors.IsNotFound(err) && p.cluster.context.Err() == nil {
 		p.cluster.log("status of the pod %s: %v", p.object.Name, err)
 	}
@@ -191,7 +192,8 @@ func (p *pod) report(change func(*containerStatus)) {
 
 func (p *pod) podStatus(s containerStatus) core.PodStatus {
 	c, at := p.object.Spec.Containers[0], meta.NewTime(p.started)
-	one := core.ContainerStatus{Name: c.Name, Image: c.Image, ImageID: c.Image, Ready: s.ready, RestartCount: int32(s.restarts)} // #nosec G115 -- small
+	one := core.ContainerStatus{Name: c.Name, Image: c.Image, ImageID: c.Image, Ready: s.ready,
+		RestartCount: int32(s.restarts)} // #nosec G115 -- small
 	running := s.phase == core.PodRunning && s.waiting == ""
 	one.Started = &running
 	switch {
@@ -209,7 +211,8 @@ func (p *pod) podStatus(s containerStatus) core.PodStatus {
 		}
 		return o
 	}
-	return core.PodStatus{Phase: s.phase, HostIP: "10.0.0.1", PodIP: p.address, PodIPs: []core.PodIP{{IP: p.address}}, StartTime: &at,
-		ContainerStatuses: []core.ContainerStatus{one}, Conditions: []core.PodCondition{condition(core.PodInitialized, true),
+	return core.PodStatus{Phase: s.phase, HostIP: "10.0.0.1", PodIP: p.address,
+		PodIPs: []core.PodIP{{IP: p.address}}, StartTime: &at, ContainerStatuses: []core.ContainerStatus{one},
+		Conditions: []core.PodCondition{condition(core.PodInitialized, true),
 			condition(core.ContainersReady, s.ready), condition(core.PodReady, s.ready)}}
 }

@@ -26,7 +26,9 @@ func (p *pod) volume(ctx context.Context, v core.Volume) (string, error) {
 			return p.secret(ctx, v.Secret.SecretName, v.Secret.Items, v.Secret.Optional)
 		})
 	case v.Projected != nil:
-		return folder, p.files(folder, v.Projected.DefaultMode, func() (map[string][]byte, error) { return p.projected(ctx, v.Projected) })
+		return folder, p.files(folder, v.Projected.DefaultMode, func() (map[string][]byte, error) {
+			return p.projected(ctx, v.Projected)
+		})
 	}
 	return "", fmt.Errorf("volume %s: procnode does not know its kind", v.Name)
 }
@@ -91,7 +93,8 @@ func (p *pod) files(folder string, mode *int32, read func() (map[string][]byte, 
 	return nil
 }
 
-func (p *pod) secret(ctx context.Context, name string, items []core.KeyToPath, optional *bool) (map[string][]byte, error) {
+func (p *pod) secret(ctx context.Context, name string, items []core.KeyToPath,
+	optional *bool) (map[string][]byte, error) {
 	may := optional != nil && *optional
 	o, err := p.cluster.kube.CoreV1().Secrets(p.object.Namespace).Get(ctx, name, meta.GetOptions{})
 	if apierrors.IsNotFound(err) && may {
@@ -127,10 +130,11 @@ func (p *pod) projected(ctx context.Context, v *core.ProjectedVolumeSource) (map
 	for _, s := range v.Sources {
 		switch {
 		case s.ServiceAccountToken != nil:
-			r, err := p.cluster.kube.CoreV1().ServiceAccounts(p.object.Namespace).CreateToken(ctx, p.object.Spec.ServiceAccountName,
-				&authentication.TokenRequest{Spec: authentication.TokenRequestSpec{ExpirationSeconds: s.ServiceAccountToken.ExpirationSeconds,
-					BoundObjectRef: &authentication.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.object.Name, UID: p.object.UID}}},
-				meta.CreateOptions{})
+			pod := &authentication.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: p.object.Name,
+				UID: p.object.UID}
+			r, err := p.cluster.kube.CoreV1().ServiceAccounts(p.object.Namespace).CreateToken(ctx,
+				p.object.Spec.ServiceAccountName, &authentication.TokenRequest{Spec: authentication.TokenRequestSpec{
+					ExpirationSeconds: s.ServiceAccountToken.ExpirationSeconds, BoundObjectRef: pod}}, meta.CreateOptions{})
 			if err != nil {
 				return nil, err
 			}

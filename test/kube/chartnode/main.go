@@ -1,7 +1,7 @@
 //go:build linux
 
 // Command chartnode is the program forkd of the images in the test of the chart. `serve` serves the real API over a fake
-// engine, with the flags that matter for its clients; it keeps nothing for the next process. All other commands are those
+// engine, with the flags that matter for its clients; the next process starts empty. All other commands are those
 // of the real forkd beside it.
 package main
 
@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/internal/api/httpapi/fakedaemon"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/api/listen"
 	"github.com/forkd/forkd/internal/api/routes/daemon"
 	"github.com/forkd/forkd/internal/api/tlscert"
@@ -66,7 +67,8 @@ func run(args []string) error {
 		return err
 	}
 	d, err := fakedaemon.ServeNode(daemon.Node{Name: name, Key: sandbox.NodeKeyOf(name), ChildMemory: 8 << 20},
-		fakedaemon.Front{Binding: listen.Binding{Token: strings.TrimSpace(string(secret)), TLS: conf}, Addresses: addresses, KeysFile: keys},
+		fakedaemon.Front{Binding: listen.Binding{Token: strings.TrimSpace(string(secret)), TLS: conf},
+			Addresses: addresses, KeysFile: keys},
 		"python-numpy")
 	if err != nil {
 		return err
@@ -74,9 +76,10 @@ func run(args []string) error {
 	defer d.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	d.Engine.SkipIDs(int(time.Now().Unix() % (1 << 20)))
+	fakeengine.SkipIDs(d.Engine, int(time.Now().Unix()%(1<<20)))
 	go d.Engine.Drain.Run(ctx)
-	if _, err := d.Engine.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "py", Image: "python-numpy"}, func(sandbox.Step) {}); err != nil {
+	request := sandbox.CreateRequest{Tag: "py", Image: "python-numpy"}
+	if _, err := d.Engine.CreateSnapshot(ctx, request, func(sandbox.Step) {}); err != nil {
 		return err
 	}
 	for state := systemd.SdNotifyReady; ctx.Err() == nil; state = systemd.SdNotifyWatchdog {

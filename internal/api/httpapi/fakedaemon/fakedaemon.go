@@ -86,7 +86,8 @@ func ServeNode(node daemon.Node, front Front, images ...string) (*Daemon, error)
 	return start(node, nil, front, images)
 }
 
-func start(node daemon.Node, outside func(*fakeengine.Engine) httpapi.Ingress, front Front, images []string) (*Daemon, error) {
+func start(node daemon.Node, outside func(*fakeengine.Engine) httpapi.Ingress, front Front,
+	images []string) (*Daemon, error) {
 	fakes := fakeengine.NewImages(images...)
 	d := &Daemon{Engine: fakeengine.New(fakes), ended: make(chan struct{})}
 	d.Engine.NodeKey = node.Key
@@ -149,7 +150,9 @@ func (d *Daemon) options(keysFile string) (httpapi.Options, error) {
 	}
 	d.AuditLog = d.record.Path()
 	o.Audit, o.AuditFile = d.record, d.AuditLog
-	if o.Keys, err = keys.Open(keys.Config{Path: filepath.Join(d.dir, "keys.json"), Shared: keysFile, Log: slog.New(slog.DiscardHandler)}); err != nil {
+	o.Keys, err = keys.Open(keys.Config{Path: filepath.Join(d.dir, "keys.json"), Shared: keysFile,
+		Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
 		return o, err
 	}
 	if o.Published, err = tenancy.OpenPublished(filepath.Join(d.dir, "published.json")); err != nil {

@@ -122,7 +122,7 @@ func agentOf(snap sandbox.SnapshotInfo) *sandbox.Agent {
 }
 
 // SkipIDs leaves out the ids of n forks, before the first fork: those of a daemon of the same node that has ended.
-func (e *Engine) SkipIDs(n int) { e.forks += n }
+func SkipIDs(e *Engine, n int) { e.forks += n }
 
 // newID returns the same ids in each run of a test.
 func newID(key sandbox.NodeKey, fork, child int) string {
