@@ -1,14 +1,9 @@
 #!/bin/bash
 # Checks the chart with Helm, and renders packaging/kustomize/base/forkd.yaml from it. With --check a difference is
-# an error. Helm is built from its Go module once, into .cache/helm.
+# an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-version=v4.3.2
-helm=$PWD/.cache/helm/$version/helm
-if [ ! -x "$helm" ]; then
-	echo "building Helm $version, about 3 minutes of CPU" >&2
-	GOBIN=$(dirname "$helm") GOFLAGS=-mod=mod CGO_ENABLED=0 ${GO:-go} install "helm.sh/helm/v4/cmd/helm@$version"
-fi
+helm=$(scripts/helm.sh)
 chart=packaging/helm/forkd base=packaging/kustomize/base/forkd.yaml
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

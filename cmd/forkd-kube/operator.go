@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/daemonlog"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/images/artifacts"
 	"github.com/forkd/forkd/internal/kube/nodes"
 	"github.com/forkd/forkd/internal/kube/operator"
 	"github.com/forkd/forkd/internal/kube/placement"
@@ -32,6 +33,8 @@ type operatorOptions struct {
 	metrics, health       string
 	workers               int
 	every, lease          time.Duration
+	registries            []string
+	pulls                 string
 	logs                  daemonlog.Flags
 }
 
@@ -73,6 +76,9 @@ func (o *operatorOptions) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&o.every, "interval", 10*time.Second, "compare objects and sandboxes at this `INTERVAL`")
 	f.DurationVar(&o.lease, "lease-duration", 15*time.Second,
 		"let another operator take over after this `TIME` without a sign of life")
+	f.StringArrayVar(&o.registries, "artifact-registry", nil,
+		"allow snapshots from the registry or repositories `HOST[:PORT][/PREFIX]`, for all namespaces; may be repeated (default: none)")
+	f.StringVar(&o.pulls, "pull-dir", os.TempDir(), "keep downloads from registries in `DIR` until a node has them")
 	o.logs.Add(f)
 }
 
@@ -117,6 +123,12 @@ func (o *operatorOptions) run(ctx context.Context) error {
 	}
 	c := operator.Config{REST: conf, Forkd: forkd, Namespace: o.namespace, Every: o.every, Workers: o.workers,
 		LeaseDuration: o.lease, Metrics: o.metrics, Health: o.health, Log: log}
+	if len(o.registries) > 0 {
+		p := artifacts.New(artifacts.Config{Allow: o.registries, Dir: o.pulls})
+		c.Artifact = func(ctx context.Context, ref string, login []byte) (operator.Artifact, error) {
+			return p.Open(ctx, ref, login)
+		}
+	}
 	if o.nodes == "" && !o.cluster.given() {
 		return operator.Run(ctx, c)
 	}

@@ -73,6 +73,41 @@ func aForkIsThreeWritesForAnyNumberOfChildren(t *testing.T, s site) {
 	}
 }
 
+// A hundred children are made by all nodes together, and all of them answer.
+func aForkOfAHundred(t *testing.T, s site) {
+	for _, nodes := range []int{2, 3} {
+		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+			w := s.start(t, nodes)
+			w.operate(nil)
+			f := newFork("team-a", "hundred", 100, forkdkinds.ForkSource{Snapshot: tag})
+			began := time.Now()
+			w.create(f)
+			w.within(time.Minute, func() string { return fmt.Sprintf("the fork is complete: %+v", f.Status.Conditions) }, func() bool {
+				return w.kube.Get(t.Context(), kube.ObjectKeyFromObject(f), f) == nil && meta.IsStatusConditionTrue(f.Status.Conditions, forkdkinds.Complete)
+			})
+			on := map[string]int{}
+			for _, c := range f.Status.Children {
+				if c.Phase != forkdkinds.ChildRunning {
+					t.Fatalf("child %d is %s: %s", c.Index, c.Phase, c.Message)
+				}
+				on[c.Node]++
+			}
+			t.Logf("fork of 100 over %d nodes, complete after %s: %v", nodes, time.Since(began).Round(time.Millisecond), on)
+			if len(on) != nodes {
+				t.Errorf("the children are on %v", on)
+			}
+			for i := 0; i < 100; i += 7 {
+				if out := w.exec(f.Status.Children[i].ID, "echo", "here"); !strings.Contains(out, "here") {
+					t.Errorf("child %d answers %q", i+1, out)
+				}
+			}
+			w.delete(f)
+			w.gone(f)
+			w.sandboxes(0)
+		})
+	}
+}
+
 func aForkOfASandboxAndItsEnd(t *testing.T, s site) {
 	w := s.start(t, 2)
 	w.operate(nil)

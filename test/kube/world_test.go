@@ -16,12 +16,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apps "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbac "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	crlog "sigs.k8s.io/controller-runtime/pkg/log"
@@ -66,16 +68,7 @@ func (s site) start(t *testing.T, n int, users ...string) *world {
 	if _, err := envtest.InstallCRDs(conf, envtest.CRDInstallOptions{Paths: []string{crds}, ErrorIfPathMissing: true}); err != nil {
 		t.Fatal(err)
 	}
-	scheme, err := operator.Scheme()
-	if err == nil {
-		err = errors.Join(corev1.AddToScheme(scheme), rbac.AddToScheme(scheme))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.kube, err = kube.New(conf, kube.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
+	w.kube = connect(t, conf)
 	for _, list := range []kube.ObjectList{&agents.SandboxList{}, &extensions.SandboxTemplateList{}, &extensions.SandboxWarmPoolList{},
 		&extensions.SandboxClaimList{}, &forkdkinds.SandboxForkList{}, &forkdkinds.SandboxSnapshotList{}, &forkdkinds.ForkdNodeList{}} {
 		var err error
@@ -89,6 +82,23 @@ func (s site) start(t *testing.T, n int, users ...string) *world {
 		w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
 	}
 	return w
+}
+
+// connect returns a client that knows all objects of the tests.
+func connect(t *testing.T, conf *rest.Config) kube.Client {
+	t.Helper()
+	scheme, err := operator.Scheme()
+	if err == nil {
+		err = errors.Join(corev1.AddToScheme(scheme), rbac.AddToScheme(scheme), apps.AddToScheme(scheme))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := kube.New(conf, kube.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func (w *world) client(node string) *client.Client {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	coordination "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -47,6 +48,8 @@ type Config struct {
 	Node func(name string) (*client.Client, error)
 	// Nodes are the nodes, for names, pools and ForkdNodes. It may be nil.
 	Nodes *nodes.Set
+	// Artifact gets snapshots from registries. If it is nil, no registry is allowed.
+	Artifact OpenArtifact
 	// Namespace has the Lease.
 	Namespace string
 	// Every is the interval of comparisons with the nodes. Default 10 s.
@@ -64,8 +67,8 @@ type Config struct {
 // Scheme returns the scheme of the operator's objects.
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{coordination.AddToScheme, agents.AddTo, extensions.AddTo,
-		forkdkinds.AddTo} {
+	for _, add := range []func(*runtime.Scheme) error{coordination.AddToScheme, corev1.AddToScheme, agents.AddTo,
+		extensions.AddTo, forkdkinds.AddTo} {
 		if err := add(s); err != nil {
 			return nil, err
 		}

@@ -77,8 +77,9 @@ func (r *snapshotObjects) end(ctx context.Context, s *forkdkinds.SandboxSnapshot
 func (r *snapshotObjects) make(ctx context.Context, s *forkdkinds.SandboxSnapshot) error {
 	tag := tagOf(s)
 	info, err := r.fleet.Client().Snapshot(ctx, tag)
-	if client.IsNotFound(err) {
-		if err := r.capture(ctx, s, tag); err != nil {
+	pulled := s.Spec.Source.Artifact != nil && err == nil && len(info.Labels) == 0 // an operator ended in between
+	if client.IsNotFound(err) || pulled {
+		if err := r.capture(ctx, s, tag, pulled); err != nil {
 			return err
 		}
 		info, err = r.fleet.Client().Snapshot(ctx, tag)
@@ -103,6 +104,9 @@ func (r *snapshotObjects) make(ctx context.Context, s *forkdkinds.SandboxSnapsho
 
 func describe(s *forkdkinds.SandboxSnapshot, info api.SnapshotDetail) {
 	s.Status.Tag, s.Status.Bytes = info.Tag, info.SizeBytes
+	if from := s.Spec.Source.Artifact; from != nil {
+		s.Status.ArtifactDigest = digestOf(from.Ref)
+	}
 	if info.ParentTag != nil {
 		s.Status.Parent = *info.ParentTag
 	}
@@ -114,9 +118,17 @@ func describe(s *forkdkinds.SandboxSnapshot, info api.SnapshotDetail) {
 	set(&s.Status.Conditions, s.Generation, agents.Ready, true, agents.DependenciesReady, "")
 }
 
-// capture makes the snapshot.
-func (r *snapshotObjects) capture(ctx context.Context, s *forkdkinds.SandboxSnapshot, tag string) error {
+// capture makes the snapshot. One that was pulled lacks its labels only.
+func (r *snapshotObjects) capture(ctx context.Context, s *forkdkinds.SandboxSnapshot, tag string, pulled bool) error {
 	labels := fleet.Owner{Kind: "SandboxSnapshot", Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}.Labels(nil)
+	if s.Spec.Source.Artifact != nil {
+		if !pulled {
+			if err := r.pull(ctx, s, tag); err != nil {
+				return err
+			}
+		}
+		return r.labelled(ctx, tag, labels)
+	}
 	if name := s.Spec.Source.Sandbox; name != "" {
 		vm, err := r.vmNamed(ctx, s.Namespace, name)
 		if err != nil {

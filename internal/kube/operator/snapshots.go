@@ -6,6 +6,7 @@ import (
 	"encoding/base32"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -128,7 +129,12 @@ func (s *snapshots) ask(ctx context.Context, key types.NamespacedName) (resolved
 }
 
 // tagged reports whether a name may be a tag: DNS names may have dots, which tags have not.
-func tagged(name string) bool { return !strings.Contains(name, ".") && len(name) <= 64 }
+func tagged(name string) bool {
+	return !strings.Contains(name, ".") && len(name) <= 64 && !ownTag.MatchString(name)
+}
+
+// ownTag is the form of tagOf: of snapshots that belong to an object, even before they have its labels.
+var ownTag = regexp.MustCompile(`^kube-[a-z2-7]{26}$`)
 
 // image returns the snapshot of a boot image, and makes it for the first plan with this image and size. Its content
 // is the operator's, so all namespaces share it.

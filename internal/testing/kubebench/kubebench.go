@@ -1,5 +1,5 @@
-// Package kubebench starts a real control plane of Kubernetes for tests: etcd, the API server and the controller
-// manager, each a process on loopback. scripts/kube-bench.sh builds them. The trap: the API server has to end before
+// Package kubebench starts a real control plane of Kubernetes for tests: etcd, the API server, the controller manager,
+// and the scheduler for tests with pods, each a process on loopback. scripts/kube-bench.sh builds them. The trap: the API server has to end before
 // etcd, otherwise its end takes minutes.
 package kubebench
 
@@ -19,6 +19,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,6 +42,7 @@ type Plane struct {
 	programs  string
 	etcd, api *process
 	manager   *process
+	scheduler *process
 	etcdURL   string
 	peerURL   string
 	port      int
@@ -66,6 +68,35 @@ func Programs() string {
 // the same token.
 func Start(t testing.TB, users ...string) *Plane {
 	t.Helper()
+	p := start(t, users)
+	p.manage(t, controllers...)
+	return p
+}
+
+// StartWithPods starts a control plane that makes the pods of Deployments and DaemonSets, and chooses their nodes.
+func StartWithPods(t testing.TB) *Plane {
+	t.Helper()
+	p := start(t, nil)
+	p.manage(t, append(slices.Clone(controllers), "daemonset-controller", "deployment-controller", "replicaset-controller",
+		"endpointslice-controller", "disruption-controller", "root-ca-certificate-publisher-controller")...)
+	p.scheduler = p.start(t, "kube-scheduler", "--kubeconfig="+p.Path("kubeconfig"), "--leader-elect=false",
+		"--secure-port=0")
+	return p
+}
+
+// controllers are those of every control plane.
+var controllers = []string{"garbage-collector-controller", "namespace-controller", "serviceaccount-controller",
+	"serviceaccount-token-controller"}
+
+func (p *Plane) manage(t testing.TB, controllers ...string) {
+	t.Helper()
+	p.manager = p.start(t, "kube-controller-manager", "--kubeconfig="+p.Path("kubeconfig"), "--leader-elect=false",
+		"--secure-port=0", "--use-service-account-credentials=false", "--service-account-private-key-file="+p.Path("sa.key"),
+		"--root-ca-file="+p.Path("tls/apiserver.crt"), "--controllers="+strings.Join(controllers, ","))
+}
+
+func start(t testing.TB, users []string) *Plane {
+	t.Helper()
 	p := &Plane{Dir: t.TempDir(), programs: Programs()}
 	if p.programs == "" {
 		t.Fatal("FORKD_TEST_KUBE names no directory with a control plane: make test-kube builds it")
@@ -78,10 +109,6 @@ func Start(t testing.TB, users ...string) *Plane {
 	p.StartEtcd(t)
 	p.StartAPI(t)
 	p.kubeconfig(t, Token, "kubeconfig")
-	p.manager = p.start(t, "kube-controller-manager", "--kubeconfig="+p.Path("kubeconfig"), "--leader-elect=false",
-		"--secure-port=0", "--use-service-account-credentials=false", "--service-account-private-key-file="+p.Path("sa.key"),
-		"--controllers=garbage-collector-controller,namespace-controller,serviceaccount-controller,"+
-			"serviceaccount-token-controller")
 	return p
 }
 
@@ -204,7 +231,7 @@ func (p *process) kill() {
 }
 
 func (p *Plane) stop() {
-	for _, one := range []*process{p.manager, p.api, p.etcd} { // etcd last
+	for _, one := range []*process{p.scheduler, p.manager, p.api, p.etcd} { // etcd last
 		if one == nil {
 			continue
 		}

@@ -68,6 +68,26 @@ func Start(images ...string) (*Daemon, error) { return StartNode(daemon.Node{}, 
 // StartNode starts the daemon of a node of a cluster. outside may be nil; otherwise it returns the handler of the requests
 // outside the native API.
 func StartNode(node daemon.Node, outside func(*fakeengine.Engine) httpapi.Ingress, images ...string) (*Daemon, error) {
+	return start(node, outside, Front{Binding: listen.Binding{Token: Token}}, images)
+}
+
+// Front is how a daemon is reached.
+type Front struct {
+	// Binding has the token, and the certificate for TCP.
+	Binding listen.Binding
+	// Addresses are those of clients. Without them the daemon has a socket, and a port of loopback.
+	Addresses []string
+	// KeysFile has keys that are shared with other daemons.
+	KeysFile string
+}
+
+// ServeNode starts the daemon of a node at addresses of its own.
+func ServeNode(node daemon.Node, front Front, images ...string) (*Daemon, error) {
+	return start(node, nil, front, images)
+}
+
+func start(node daemon.Node, outside func(*fakeengine.Engine) httpapi.Ingress, front Front,
+	images []string) (*Daemon, error) {
 	fakes := fakeengine.NewImages(images...)
 	d := &Daemon{Engine: fakeengine.New(fakes), ended: make(chan struct{})}
 	d.Engine.NodeKey = node.Key
@@ -75,7 +95,7 @@ func StartNode(node daemon.Node, outside func(*fakeengine.Engine) httpapi.Ingres
 	if d.dir, err = os.MkdirTemp("", "forkd-fake-"); err != nil {
 		return nil, err
 	}
-	options, err := d.options()
+	options, err := d.options(front.KeysFile)
 	if err != nil {
 		return nil, err
 	}
@@ -95,14 +115,22 @@ func StartNode(node daemon.Node, outside func(*fakeengine.Engine) httpapi.Ingres
 		also.Use(server)
 	}
 	var listeners []listen.Listener
-	for _, address := range []string{"unix://" + filepath.Join(d.dir, "s"), "tcp://127.0.0.1:0"} {
-		l, err := listen.Binding{Token: Token, Keys: options.Keys}.Listen(context.Background(), address)
+	if len(front.Addresses) == 0 {
+		front.Addresses = []string{"unix://" + filepath.Join(d.dir, "s"), "tcp://127.0.0.1:0"}
+	}
+	front.Binding.Keys = options.Keys
+	for _, address := range front.Addresses {
+		l, err := front.Binding.Listen(context.Background(), address)
 		if err != nil {
 			return nil, err
 		}
 		listeners = append(listeners, l)
+		if l.Access.Local {
+			d.Unix = l.URL
+		} else {
+			d.TCP = l.URL
+		}
 	}
-	d.Unix, d.TCP = listeners[0].URL, listeners[1].URL
 	ctx, stop := context.WithCancel(context.Background())
 	d.stop = stop
 	go func() {
@@ -113,7 +141,7 @@ func StartNode(node daemon.Node, outside func(*fakeengine.Engine) httpapi.Ingres
 }
 
 // options opens the daemon's files.
-func (d *Daemon) options() (httpapi.Options, error) {
+func (d *Daemon) options(keysFile string) (httpapi.Options, error) {
 	o := httpapi.Options{Engine: fakeengine.Roles(d.Engine), Drain: d.Engine.Drain,
 		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}}
 	var err error
@@ -122,7 +150,9 @@ func (d *Daemon) options() (httpapi.Options, error) {
 	}
 	d.AuditLog = d.record.Path()
 	o.Audit, o.AuditFile = d.record, d.AuditLog
-	if o.Keys, err = keys.Open(keys.Config{Path: filepath.Join(d.dir, "keys.json")}); err != nil {
+	o.Keys, err = keys.Open(keys.Config{Path: filepath.Join(d.dir, "keys.json"), Shared: keysFile,
+		Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
 		return o, err
 	}
 	if o.Published, err = tenancy.OpenPublished(filepath.Join(d.dir, "published.json")); err != nil {

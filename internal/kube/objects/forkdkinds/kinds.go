@@ -20,7 +20,7 @@ func AddTo(s *runtime.Scheme) error {
 // Complete is the type of a fork's condition which is true after all children were made or failed.
 const Complete = "Complete"
 
-// SandboxSnapshot is a snapshot of a sandbox, or on top of another snapshot.
+// SandboxSnapshot is a snapshot of a sandbox, on top of another snapshot, or from a registry.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -57,13 +57,32 @@ type SandboxSnapshotSpec struct {
 
 // SnapshotSource is the origin of a snapshot: exactly one field is set.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.sandbox) != has(self.snapshot)",message="set exactly one of sandbox and snapshot"
+// +kubebuilder:validation:XValidation:rule="(has(self.sandbox)?1:0)+(has(self.snapshot)?1:0)+(has(self.artifact)?1:0)==1",message="set exactly one of sandbox, snapshot and artifact"
 type SnapshotSource struct {
 	// Sandbox is the name of a Sandbox of the same namespace.
 	// +kubebuilder:validation:MinLength=1
 	Sandbox string `json:"sandbox,omitempty"`
 	// Snapshot is a parent, and a program to run in a child of it.
 	Snapshot *ParentSnapshot `json:"snapshot,omitempty"`
+	// Artifact is a snapshot in a registry.
+	Artifact *ArtifactSource `json:"artifact,omitempty"`
+}
+
+// ArtifactSource is a snapshot in a registry.
+type ArtifactSource struct {
+	// Ref is HOST/REPOSITORY@sha256:DIGEST.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Ref string `json:"ref"`
+	// SecretRef names a Secret of the same namespace with credentials for the registry.
+	SecretRef *SecretReference `json:"secretRef,omitempty"`
+}
+
+// SecretReference names a Secret of the type kubernetes.io/dockerconfigjson.
+type SecretReference struct {
+	// Name is the name of the Secret.
+	// +kubebuilder:validation:MinLength=1
+	Name string `json:"name"`
 }
 
 // ParentSnapshot is the parent of a snapshot, and the change to it.
@@ -88,6 +107,8 @@ type SandboxSnapshotStatus struct {
 	Tag string `json:"tag,omitempty"`
 	// Parent is the tag of its parent.
 	Parent string `json:"parent,omitempty"`
+	// ArtifactDigest is the digest of the artifact from which it was made.
+	ArtifactDigest string `json:"artifactDigest,omitempty"`
 	// Shape is the size of its sandboxes.
 	Shape *Shape `json:"shape,omitempty"`
 	// Bytes is the size of its own layers.
