@@ -293,7 +293,7 @@ func (w *world) killInArrival(built image.Image, share float64, random *rand.Ran
 		w.t.Fatal(err)
 	}
 	r, to = io.Pipe()
-	if got, err = send(r, to); err != nil || got.Digest != want {
+	if got, err = send(r, to); err != nil || got.Digest != "sha256:"+want {
 		w.t.Errorf("the retry: %+v, %v", got, err)
 	}
 	if err := w.d.Client.RemoveImage(ctx, built.Name); err != nil {
