@@ -28,9 +28,10 @@ func newHubCommand(a *app) *cobra.Command {
 		Example: "  forkd machine exec -- forkd-bench hub --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cfg.Rounds < 1 || cfg.HeldMiB < 1 || cfg.SetMiB < 0 || cfg.SetMiB > cfg.HeldMiB || cfg.RateMB < 0 || cfg.Delay < 0 {
-				return exit.UsageError{Err: errors.New("--rounds and --held are at least 1; --set, --rate and --delay at least 0, " +
-					"and --set is at most --held")}
+			if cfg.Rounds < 1 || cfg.HeldMiB < 1 || cfg.SetMiB < 0 || cfg.SetMiB > cfg.HeldMiB || cfg.RateMB < 0 ||
+				cfg.Delay < 0 {
+				return exit.UsageError{Err: errors.New("--rounds and --held are at least 1; --set, --rate and --delay " +
+					"at least 0, and --set is at most --held")}
 			}
 			unlock, err := lock("hub")
 			if err != nil {
@@ -89,7 +90,8 @@ func forkdOutput(ctx context.Context, a *app, cache string, args []string) ([]by
 
 func printHub(a *app, f hubbench.Figures) error {
 	row := func(name string, w hubbench.Way) []string {
-		return []string{name, ui.Millis(w.ReadyMS), ui.Millis(w.AnswerMS), fmt.Sprintf("%.0f", w.Requests), fmt.Sprintf("%.0f MiB", w.MiB)}
+		return []string{name, ui.Millis(w.ReadyMS), ui.Millis(w.AnswerMS), fmt.Sprintf("%.0f", w.Requests),
+			fmt.Sprintf("%.0f MiB", w.MiB)}
 	}
 	return a.Table([]string{"WAY", "READY", "FIRST ANSWER", "REQUESTS", "FETCHED"},
 		[][]string{row("fork --from", f.Lazy), row("pull, fork", f.Whole)})

@@ -37,7 +37,8 @@ const (
 // serve starts the registry, with its blobs in dir.
 func serve(dir string, rate int64, delay time.Duration) (*link, error) {
 	l := &link{rate: rate, delay: delay}
-	h := registry.New(registry.Logger(log.New(io.Discard, "", 0)), registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)))
+	h := registry.New(registry.Logger(log.New(io.Discard, "", 0)),
+		registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)))
 	var err error
 	if l.direct, err = l.listen(h, false); err == nil {
 		l.shaped, err = l.listen(l.count(h, dir), true)
