@@ -44,7 +44,7 @@ func newRoot(a *app) *cobra.Command {
 	}
 	a.addFlags(root)
 	root.AddCommand(newForkCommand(a), newBranchCommand(a), newChainCommand(a), newDiskCommand(a), newCompareCommand(a),
-		newLifeCommand(a), newVolumeCommand(a), newPeersCommand(a), newRecipesCommand(a), newNetCommand(a),
+		newLifeCommand(a), newVolumeCommand(a), newPeersCommand(a), newRecipesCommand(a), newHubCommand(a), newNetCommand(a),
 		newNetInsideCommand(a), newFloorCommand(a), newE2BCommand(a))
 	return root
 }

@@ -51,9 +51,9 @@ type files struct {
 
 // entry is a file with its worker.
 type entry struct {
-	file    *partial.File
-	source  *source
-	started bool
+	file   *partial.File
+	source *source
+	drop   context.CancelFunc // ends the prefetch; nil before it begins
 }
 
 // source is a registry that can be replaced when a client brings new credentials.
@@ -105,6 +105,7 @@ func (fs *files) add(id layer.ID, logins []hub.Login) error {
 	if s.registry, err = openRegistry(fs.ctx, f.Origin, fs.logins[id]); err != nil {
 		return errors.Join(err, f.Close())
 	}
+	fs.forgetLocked(id)
 	fs.by[id] = &entry{file: f, source: s}
 	return nil
 }
@@ -115,26 +116,39 @@ func (fs *files) start(ids []layer.ID) {
 	defer fs.mu.Unlock()
 	for _, id := range ids {
 		e := fs.by[id]
-		if e == nil || e.started {
+		if e == nil || e.drop != nil {
 			continue
 		}
-		e.started = true
 		e.file.Reorder()
-		fs.wg.Go(func() { fs.complete(e.file) })
+		ctx, drop := context.WithCancel(fs.ctx)
+		e.drop = drop
+		fs.wg.Go(func() {
+			defer drop()
+			fs.complete(ctx, e.file)
+		})
 	}
 }
 
+// forgetLocked ends the prefetch of a file that the store has dropped. Nobody uses it any more. Its space is free when
+// the kernel has forgotten it, too.
+func (fs *files) forgetLocked(id layer.ID) {
+	if e := fs.by[id]; e != nil && e.drop != nil {
+		e.drop()
+	}
+	delete(fs.by, id)
+}
+
 // complete fetches a file: the recorded order at once, the rest when it is its turn.
-func (fs *files) complete(f *partial.File) {
-	fetchAll(fs.ctx, f, f.Urgent(), urgentWorkers)
+func (fs *files) complete(ctx context.Context, f *partial.File) {
+	fetchAll(ctx, f, f.Urgent(), urgentWorkers)
 	select {
 	case fs.rest <- struct{}{}:
 		defer func() { <-fs.rest }()
-	case <-fs.ctx.Done():
+	case <-ctx.Done():
 		return
 	}
-	fetchAll(fs.ctx, f, f.All(), restWorkers)
-	if err := f.Finish(fs.ctx, nil); err != nil && fs.ctx.Err() == nil {
+	fetchAll(ctx, f, f.All(), restWorkers)
+	if err := f.Finish(ctx, nil); err != nil && ctx.Err() == nil {
 		fs.cfg.Log.Error("complete file", "file", f.ID, "err", err)
 	}
 	fs.touch()
@@ -261,6 +275,11 @@ func (fs *files) pass() (idle bool) {
 	fs.mu.Unlock()
 	for id, e := range all {
 		if _, gone := os.Lstat(filepath.Join(fs.cfg.Root, id.String())); gone != nil {
+			fs.mu.Lock()
+			if fs.by[id] == e && !e.file.Progress().Complete { // whole files have become layers
+				fs.forgetLocked(id)
+			}
+			fs.mu.Unlock()
 			continue
 		}
 		p := e.file.Progress()

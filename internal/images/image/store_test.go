@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -377,12 +376,6 @@ func TestOpenSweepsWhatWasLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer atWork.remove()
-	old := time.Now().Add(-time.Hour)
-	for _, p := range []string{left, atWork.path} {
-		if err := os.Chtimes(p, old, old); err != nil {
-			t.Fatal(err)
-		}
-	}
 	if _, err := OpenStore(s.Dir()); err != nil {
 		t.Fatal(err)
 	}
@@ -415,4 +408,30 @@ func FuzzImport(f *testing.F) {
 			t.Fatalf("took what is damaged: %v", err)
 		}
 	})
+}
+
+// Directories are made while others sweep, which take some that have no lock yet.
+func TestASweepBesideWork(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	var sweeps sync.WaitGroup
+	sweeps.Go(func() {
+		for ctx.Err() == nil {
+			if err := sweep(dir); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 200 {
+		tmp, err := makeTemp(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(tmp.path, "file"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		tmp.remove()
+	}
+	cancel()
+	sweeps.Wait()
 }

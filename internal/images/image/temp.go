@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -24,7 +23,20 @@ type tempDir struct {
 	lock *os.File
 }
 
-func makeTemp(parent string) (*tempDir, error) {
+// makeTempTries limits the directories that another process sweeps before they have their lock.
+const makeTempTries = 10
+
+func makeTemp(parent string) (t *tempDir, err error) {
+	for range makeTempTries {
+		if t, err = tryTemp(parent); t != nil {
+			return t, nil
+		}
+	}
+	return nil, err
+}
+
+// tryTemp returns neither a directory nor a lock if a sweep came between.
+func tryTemp(parent string) (*tempDir, error) {
 	path, err := os.MkdirTemp(parent, tempPrefix)
 	if err != nil {
 		return nil, err
@@ -33,12 +45,28 @@ func makeTemp(parent string) (*tempDir, error) {
 	if err == nil {
 		err = filelock.Try(lock)
 	}
+	if err == nil {
+		err = stillThere(lock, path)
+	}
 	if err != nil {
 		lock.Close() // harmless if nil
 		os.Remove(path)
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
 	return &tempDir{path: path, lock: lock}, nil
+}
+
+// stillThere returns an error if a path is not that of an open directory any more.
+func stillThere(dir *os.File, path string) error {
+	mine, err := dir.Stat()
+	if err != nil {
+		return err
+	}
+	now, err := os.Stat(path)
+	if err == nil && !os.SameFile(mine, now) {
+		err = os.ErrNotExist
+	}
+	return err
 }
 
 // remove deletes the directory if it was not renamed, and releases the lock.
@@ -50,7 +78,7 @@ func (t *tempDir) remove() {
 	t.lock.Close() // the next sweep tries again
 }
 
-// sweep removes the directories of dead processes.
+// sweep removes the directories of dead processes. It may take one that has no lock yet, and makeTemp makes another.
 func sweep(parent string) error {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -58,10 +86,6 @@ func sweep(parent string) error {
 	}
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), tempPrefix) || !e.IsDir() {
-			continue
-		}
-		// A directory that was just created may not have its lock yet.
-		if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < time.Minute {
 			continue
 		}
 		path := filepath.Join(parent, e.Name())

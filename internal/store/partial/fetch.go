@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/forkd/forkd/internal/leaf/storeerr"
@@ -164,6 +165,22 @@ func (f *File) noteLocked(err error) {
 	}
 }
 
+// unpacker unpacks frames. A new one costs as much as a frame.
+type unpacker struct {
+	*hub.Opener
+	packed [hub.ChunkBytes + 4<<10]byte
+}
+
+var unpackers sync.Pool
+
+func takeUnpacker() (*unpacker, error) {
+	if u, _ := unpackers.Get().(*unpacker); u != nil {
+		return u, nil
+	}
+	o, err := hub.NewOpener()
+	return &unpacker{Opener: o}, err
+}
+
 // receive reads the frames of one range. Each frame is usable as soon as it is written.
 func (f *File) receive(ctx context.Context, batch []int) error {
 	first, last := f.table.Chunk(batch[0]), f.table.Chunk(batch[len(batch)-1])
@@ -178,18 +195,17 @@ func (f *File) receive(ctx context.Context, batch []int) error {
 		return err
 	}
 	defer r.Close()
-	o, err := hub.NewOpener()
+	u, err := takeUnpacker()
 	if err != nil {
 		return err
 	}
-	defer o.Close()
-	var packed [hub.ChunkBytes + 4<<10]byte
+	defer unpackers.Put(u)
 	for _, i := range batch {
-		b := packed[:f.table.Chunk(i).Bytes]
+		b := u.packed[:f.table.Chunk(i).Bytes]
 		if _, err := io.ReadFull(r, b); err != nil {
 			return fmt.Errorf("read frame %d of %s: %w", i, f.Name, err)
 		}
-		content, err := o.Open(f.table, i, b)
+		content, err := u.Open(f.table, i, b)
 		if err != nil {
 			f.opt.Source.Distrust()
 			return fmt.Errorf("%s: %w: %w", f.Name, errWrong, err)

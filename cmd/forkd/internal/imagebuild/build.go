@@ -51,15 +51,10 @@ type Builder struct {
 
 	find     func(ctx context.Context, name string) (base, error) // resolves a base
 	payloads []*payload
+	leases   leases
 	number   int // of the current step
 	all      int
 }
-
-// life is the longest life of a sandbox that a killed build leaves behind.
-const life = 6 * time.Hour
-
-// lookLife is that of a sandbox in which a build only reads a file.
-const lookLife = 2 * time.Minute
 
 // Tries to end a sandbox, and the pause after each.
 const (
@@ -75,6 +70,10 @@ func (b *Builder) Build(ctx context.Context) (api.SnapshotInfo, error) {
 		}
 	}()
 	b.find = b.base
+	b.leases.client = b.Client
+	renewing, stop := context.WithCancel(ctx)
+	defer stop()
+	go b.leases.renew(renewing)
 	target, err := b.plan(ctx)
 	if err != nil {
 		return api.SnapshotInfo{}, err
@@ -193,16 +192,13 @@ func (b *Builder) ensure(ctx context.Context, base base) error {
 }
 
 func (b *Builder) fork(ctx context.Context, tag string, net api.Net) (string, error) {
-	return b.forkFor(ctx, tag, net, life)
-}
-
-func (b *Builder) forkFor(ctx context.Context, tag string, net api.Net, life time.Duration) (string, error) {
 	req := api.CreateSandboxesRequest{SnapshotTag: tag, Net: net}
 	req.TTLSecs = life.Seconds()
 	res, err := b.Client.Fork(ctx, req)
 	if err != nil {
 		return "", err
 	}
+	b.leases.add(res.Sandboxes[0].ID)
 	return res.Sandboxes[0].ID, nil
 }
 
@@ -211,6 +207,7 @@ func (b *Builder) forkFor(ctx context.Context, tag string, net api.Net, life tim
 func (b *Builder) kill(ctx context.Context, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
+	b.leases.drop(id)
 	var err error
 	for range killTries {
 		if err = b.Client.Kill(ctx, id); err == nil || client.IsNotFound(err) {
@@ -221,7 +218,7 @@ func (b *Builder) kill(ctx context.Context, id string) {
 		case <-time.After(killPause):
 		}
 	}
-	b.Report.Warn(fmt.Sprintf("sandbox %s is left behind: %v", id, err))
+	b.Report.Warn(fmt.Sprintf("sandbox %s is left behind, and ends within %s: %v", id, life, err))
 }
 
 // save makes a snapshot of a sandbox. Another build may have made the same layer meanwhile.
@@ -455,7 +452,7 @@ const maxConfig = 1 << 20
 
 // configOf returns the configuration in a snapshot. A snapshot without one has an empty one.
 func (b *Builder) configOf(ctx context.Context, tag string) (built, error) {
-	id, err := b.forkFor(ctx, tag, api.NetNone, lookLife)
+	id, err := b.fork(ctx, tag, api.NetNone)
 	if err != nil {
 		return built{}, err
 	}

@@ -14,8 +14,9 @@ import (
 	"github.com/forkd/forkd/internal/vm/workingset"
 )
 
-// maxWorkingSet limits the populated memory, in bytes. Half of guest memory is another limit.
-const maxWorkingSet = 64 << 20
+// maxWorkingSet limits the recorded and the populated memory, in bytes. Half of guest memory is another limit. Recorded
+// pages are also what a fork from a registry fetches first.
+const maxWorkingSet = 256 << 20
 
 // shellBlocks limits a shell's page tables for its child's reads. Each block of 2 MiB needs two
 // pages, one of this process and one of KVM, and a shell is to cost 2 MiB at most.
