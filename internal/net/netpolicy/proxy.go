@@ -135,8 +135,8 @@ func (r *ProxyRule) withoutText() *ProxyRule {
 	}
 	out := *r
 	out.User, out.Password = "", ""
-	out.Missing = "the password of the proxy was given as text, so only the sandbox that it was given to has it: set the " +
-		"policy again, or store the password as a secret"
+	out.Missing = "the password of the proxy was given as text, so only the sandbox that it was given to has it: " +
+		"set the policy again, or store the password as a secret"
 	return &out
 }
 
