@@ -221,7 +221,7 @@ def volumes(s):
     assert [v.volume_id for v in Volume.list() if v.name == "rest-py"] == [made.volume_id]
     assert Volume.get_info(made.volume_id).name == "rest-py"
     volume = Volume.connect(made.volume_id)
-    assert volume.volume_id == made.volume_id
+    assert (volume.volume_id, volume.name) == (made.volume_id, "rest-py") and volume.token
     at = {"api_url": os.environ["E2B_API_URL"]}
     e = volume.write_file("/a/b.txt", "one", mode=0o600, uid=1000, gid=1000, force=True, **at)
     assert (e.name, e.path, e.size, e.mode, e.uid, e.gid, e.type.value) == ("b.txt", "/a/b.txt", 3, 0o600, 1000, 1000, "file"), e
