@@ -47,7 +47,7 @@ func refusePush(s *forkdkinds.SandboxSnapshot) {
 		return
 	}
 	set(&s.Status.Conditions, s.Generation, forkdkinds.Published, false, agents.InvalidConfiguration,
-		"distribution."+field+" is not served: the operator pushes no snapshots; use forkd push")
+		"distribution."+field+" is not served: the operator pushes no snapshots")
 }
 
 // distribute lets nodes copy a ready snapshot, and describes which have it. It looks again at an interval, because
@@ -71,7 +71,7 @@ func (r *snapshotObjects) distribute(ctx context.Context, s *forkdkinds.SandboxS
 		set(&s.Status.Conditions, s.Generation, forkdkinds.Distributed, false, reasonNodesUnknown, err.Error())
 		return again
 	}
-	report := r.copies.Step(r.job(s), r.look(tagOf(s), selected))
+	report := r.copies.Step(r.job(s), lookAt(r.cfg, tagOf(s), selected))
 	s.Status.ReadyNodes, s.Status.Nodes = whole(report.Ready), nil
 	for _, row := range report.Rows {
 		s.Status.Nodes = append(s.Status.Nodes, forkdkinds.SnapshotNode{Name: row.Name, State: string(row.State),
@@ -119,12 +119,12 @@ func copySnapshot(ctx context.Context, cfg Config, node, tag string, labels map[
 	return labelled(ctx, at, tag, labels)
 }
 
-// look returns what is known about the nodes and a snapshot. A nil selection has all nodes.
-func (r *snapshotObjects) look(tag string, selected map[string]bool) (out []preload.Node) {
-	for _, n := range r.cfg.Nodes.All() {
+// lookAt returns what is known about the nodes and a snapshot. A nil selection has all nodes.
+func lookAt(cfg Config, tag string, selected map[string]bool) (out []preload.Node) {
+	for _, n := range cfg.Nodes.All() {
 		facts, seen := n.Facts()
 		o := preload.Node{Name: n.Name, URL: n.URL.String(), Seen: seen, Up: n.Up(),
-			Recent: !n.Foreign() && time.Since(seen) < lostAfter*r.cfg.Every,
+			Recent: !n.Foreign() && time.Since(seen) < lostAfter*cfg.Every,
 			Takes:  !facts.Draining && facts.Admits != api.AdmitsNone, Selected: selected == nil || selected[n.Name],
 			More: facts.Truncated, CPU: facts.CPU.Vendor, DiskFree: facts.Disk.Free, DiskTotal: facts.Disk.Total}
 		for _, s := range facts.Snapshots {
@@ -162,16 +162,16 @@ func (r *snapshotObjects) selected(ctx context.Context, labels map[string]string
 
 // deleteCopies deletes the snapshot on the nodes that may have it still. The gateway knows those of its last poll only,
 // and skips nodes that do not answer. A node that has left the list is not waited for.
-func (r *snapshotObjects) deleteCopies(ctx context.Context, s *forkdkinds.SandboxSnapshot) error {
-	if r.cfg.Nodes == nil || r.cfg.Node == nil || s.Spec.Distribution == nil && len(s.Status.Nodes) == 0 {
+func deleteCopies(ctx context.Context, cfg Config, s *forkdkinds.SandboxSnapshot) error {
+	if cfg.Nodes == nil || cfg.Node == nil || s.Spec.Distribution == nil && len(s.Status.Nodes) == 0 {
 		return nil
 	}
 	tag := tagOf(s)
-	for _, n := range r.cfg.Nodes.All() {
+	for _, n := range cfg.Nodes.All() {
 		if !mayHave(n, s, tag) {
 			continue
 		}
-		at, err := r.cfg.Node(n.Name)
+		at, err := cfg.Node(n.Name)
 		if err == nil {
 			err = at.DeleteSnapshot(ctx, tag, client.DeleteOptions{Force: true})
 		}

@@ -97,7 +97,7 @@ func (r *snapshotObjects) end(ctx context.Context, s *forkdkinds.SandboxSnapshot
 	if s.Spec.DeletionPolicy != agents.Retain {
 		err := r.fleet.Client().DeleteSnapshot(ctx, tagOf(s), client.DeleteOptions{Force: true})
 		if err == nil || client.IsNotFound(err) {
-			err = r.deleteCopies(ctx, s)
+			err = deleteCopies(ctx, r.cfg, s)
 		}
 		if err != nil {
 			return reconcile.Result{}, fmt.Errorf("delete the snapshot of %s/%s: %w", s.Namespace, s.Name, err)

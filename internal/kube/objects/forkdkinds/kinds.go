@@ -33,7 +33,7 @@ type SandboxSnapshot struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec describes the snapshot.
-	// +kubebuilder:validation:XValidation:rule="self.source == oldSelf.source && self.?mode == oldSelf.?mode && self.?maxPauseMilliseconds == oldSelf.?maxPauseMilliseconds && self.?deletionPolicy == oldSelf.?deletionPolicy",message="the spec of a SandboxSnapshot is immutable, except for distribution"
+	// +kubebuilder:validation:XValidation:rule="has(self.mode) == has(oldSelf.mode) && has(self.maxPauseMilliseconds) == has(oldSelf.maxPauseMilliseconds) && has(self.deletionPolicy) == has(oldSelf.deletionPolicy)",message="the spec of a SandboxSnapshot is immutable, except for distribution"
 	Spec SandboxSnapshotSpec `json:"spec"`
 	// Status is the observed state.
 	Status SandboxSnapshotStatus `json:"status,omitempty"`
@@ -42,17 +42,21 @@ type SandboxSnapshot struct {
 // SandboxSnapshotSpec describes a snapshot.
 type SandboxSnapshotSpec struct {
 	// Source is the origin of the snapshot.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of a SandboxSnapshot is immutable, except for distribution"
 	Source SnapshotSource `json:"source"`
 	// Mode is the way to capture the memory of a sandbox.
 	// +kubebuilder:validation:Enum=Live;Diff;Full
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of a SandboxSnapshot is immutable, except for distribution"
 	Mode string `json:"mode,omitempty"`
 	// MaxPauseMilliseconds limits the pause of a sandbox.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600000
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of a SandboxSnapshot is immutable, except for distribution"
 	MaxPauseMilliseconds int32 `json:"maxPauseMilliseconds,omitempty"`
 	// DeletionPolicy is the fate of the snapshot on the nodes when the object is deleted.
 	// +kubebuilder:validation:Enum=Delete;Retain
 	// +kubebuilder:default=Delete
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of a SandboxSnapshot is immutable, except for distribution"
 	DeletionPolicy string `json:"deletionPolicy,omitempty"`
 	// Distribution asks for copies on more nodes. It can be changed.
 	Distribution *SnapshotDistribution `json:"distribution,omitempty"`
