@@ -21,6 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/kube/objects/agents"
 	"github.com/forkd/forkd/internal/kube/objects/forkdkinds"
 	"github.com/forkd/forkd/internal/kube/operator"
+	"github.com/forkd/forkd/internal/testing/fakecluster"
 )
 
 // derived makes a snapshot of a child of the nodes' own one.
@@ -70,6 +71,19 @@ func (w *world) having(tag string) (names []string) {
 	return names
 }
 
+// hook sets the hook of all nodes' links.
+func (w *world) hook(h fakecluster.Hook) {
+	for _, n := range w.cluster.Nodes {
+		n.Link.Hook(h)
+	}
+}
+
+// hang waits until the client leaves. The server does not notice that before it has the body.
+func hang(r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	<-r.Context().Done()
+}
+
 func aSnapshotIsCopiedToMoreNodes(t *testing.T, s site) {
 	w := s.start(t, 4)
 	w.operate(nil)
@@ -99,7 +113,19 @@ func aSnapshotIsCopiedToMoreNodes(t *testing.T, s site) {
 	w.gone(f)
 	w.change(d, func() { d.Spec.Distribution.MinNodes = 1 })
 	w.distributed(d, "Distributed", 3)
+	// An operator that ends gives its copies up, and the next one begins them again.
+	w.hook(func(rw http.ResponseWriter, r *http.Request, pass http.Handler) {
+		if strings.HasSuffix(r.URL.Path, "/copy") {
+			hang(r)
+		} else {
+			pass.ServeHTTP(rw, r)
+		}
+	})
 	w.change(d, func() { d.Spec.Distribution.MinNodes = 4 })
+	w.distributed(d, "Copying", 3)
+	w.stopOp()
+	w.hook(nil)
+	w.operate(nil)
 	w.distributed(d, "Distributed", 4)
 	w.change(d, func() { d.Spec.Distribution.MinNodes = 5 })
 	w.distributed(d, "TooFewNodes", 4)
@@ -170,8 +196,7 @@ func aSnapshotFindsOtherNodes(t *testing.T, s site) {
 				rw.WriteHeader(http.StatusInsufficientStorage)
 				fmt.Fprint(rw, `{"code":"no_space","error":"the disk is full"}`)
 			case die:
-				_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client leaves
-				<-r.Context().Done()               // the copy hangs until the operator gives up
+				hang(r) // until the operator gives up
 				dead(rw, r, pass)
 			default:
 				pass.ServeHTTP(rw, r)
@@ -219,9 +244,7 @@ func aSnapshotFindsOtherNodes(t *testing.T, s site) {
 	if err := w.kube.Get(t.Context(), kube.ObjectKeyFromObject(d), d); err != nil {
 		t.Errorf("the object is gone before its copy on %s: %v", ready[1], err)
 	}
-	for _, n := range w.cluster.Nodes {
-		n.Link.Hook(nil)
-	}
+	w.hook(nil)
 	w.gone(d)
 	if got := w.having(d.Status.Tag); len(got) != 0 {
 		t.Errorf("the nodes %v still have the snapshot", got)

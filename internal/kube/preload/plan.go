@@ -126,8 +126,15 @@ func (s *spread) look(id string, nodes []Node, now time.Time) view {
 		}
 		return 1
 	}
+	failures := func(n Node) int {
+		if f := s.failures[n.Name]; f != nil {
+			return f.times
+		}
+		return 0
+	}
 	slices.SortFunc(v.takers, func(a, b Node) int {
-		return cmp.Or(cmp.Compare(other(a), other(b)), cmp.Compare(rank(id, a.Name), rank(id, b.Name)))
+		return cmp.Or(cmp.Compare(failures(a), failures(b)), cmp.Compare(other(a), other(b)),
+			cmp.Compare(rank(id, a.Name), rank(id, b.Name)))
 	})
 	slices.SortStableFunc(v.rows, func(a, b Row) int {
 		return cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State))

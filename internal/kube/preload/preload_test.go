@@ -204,6 +204,26 @@ func TestNodesThatFailAreAskedAgainEverMoreRarely(t *testing.T) {
 	})
 }
 
+// A snapshot that no node takes does not go through all nodes at once.
+func TestManyFailuresInARowMakeAPause(t *testing.T) {
+	within(t, 20, func(t *testing.T, w *world) {
+		for _, n := range w.nodes[1:] {
+			w.fail[n.Name] = errors.New("not_restorable")
+		}
+		j := w.job("s", 2)
+		r := w.step(j, 9*time.Second)
+		if w.want(r, 1, InCopy, ""); len(w.asked) != patience || !r.Waits {
+			t.Errorf("asked %v, %+v", w.asked, r)
+		}
+		w.step(j, 20*calm)
+		for _, n := range w.nodes[1:] {
+			if !slices.Contains(w.asked, n.Name) {
+				t.Errorf("%s was not asked", n.Name)
+			}
+		}
+	})
+}
+
 func TestLostAndDrainedNodesAreReplaced(t *testing.T) {
 	within(t, 5, func(t *testing.T, w *world) {
 		j := w.job("s", 3)
