@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	// lostAfter is the number of intervals after which a silent node is replaced. A daemon that restarts is not.
-	lostAfter = 4
+	// A silent node is replaced after so many intervals, and not before shortSilence. A daemon that restarts is not.
+	lostAfter    = 4
+	shortSilence = 10 * time.Second
 	// labelTime limits the first read of the labels of Nodes, which waits for the API server.
 	labelTime = 5 * time.Second
 	// reasonNodesUnknown is the reason of labels that cannot be read.
@@ -121,10 +122,11 @@ func copySnapshot(ctx context.Context, cfg Config, node, tag string, labels map[
 
 // lookAt returns what is known about the nodes and a snapshot. A nil selection has all nodes.
 func lookAt(cfg Config, tag string, selected map[string]bool) (out []preload.Node) {
+	patience := max(lostAfter*cfg.Every, shortSilence)
 	for _, n := range cfg.Nodes.All() {
 		facts, seen := n.Facts()
 		o := preload.Node{Name: n.Name, URL: n.URL.String(), Seen: seen, Up: n.Up(),
-			Recent: !n.Foreign() && time.Since(seen) < lostAfter*cfg.Every,
+			Recent: !n.Foreign() && time.Since(seen) < patience,
 			Takes:  !facts.Draining && facts.Admits != api.AdmitsNone, Selected: selected == nil || selected[n.Name],
 			More: facts.Truncated, CPU: facts.CPU.Vendor, DiskFree: facts.Disk.Free, DiskTotal: facts.Disk.Total}
 		for _, s := range facts.Snapshots {
