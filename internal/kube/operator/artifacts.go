@@ -45,9 +45,9 @@ const (
 	reasonInvalidArtifact = agents.InvalidConfiguration
 )
 
-// labelled adds the labels of an object to the snapshot that was made for it: a registry sends none.
-func (r *snapshotObjects) labelled(ctx context.Context, tag string, labels map[string]string) error {
-	_, err := client.LabelSnapshot(ctx, r.fleet.Client(), tag, api.LabelsRequest{Set: labels})
+// labelled adds the labels of an object to the snapshot that was made for it: registries and peers send none.
+func labelled(ctx context.Context, at *client.Client, tag string, labels map[string]string) error {
+	_, err := client.LabelSnapshot(ctx, at, tag, api.LabelsRequest{Set: labels})
 	if err != nil {
 		return refusal(err)
 	}

@@ -140,19 +140,20 @@ func newManager(conf *rest.Config, scheme *runtime.Scheme, c Config) (manager.Ma
 
 // register adds the reconcilers and the comparisons with the nodes.
 func (k *core) register(m manager.Manager) error {
+	snapshots := newSnapshotObjects(k)
 	w := &sweeper{core: k, claims: wakeups(), sandboxes: wakeups(), forks: wakeups()}
 	for _, add := range []func(manager.Manager) error{
 		(&claims{core: k, wake: w.claims}).register,
 		(&sandboxes{core: k, wake: w.sandboxes}).register,
 		(&warmPools{core: k}).register,
 		(&forks{core: k, wake: w.forks}).register,
-		(&snapshotObjects{core: k}).register,
+		snapshots.register,
 	} {
 		if err := add(m); err != nil {
 			return err
 		}
 	}
-	for _, run := range []manager.RunnableFunc{w.run, k.watchUpstream, (&nodeObjects{k}).run} {
+	for _, run := range []manager.RunnableFunc{w.run, k.watchUpstream, (&nodeObjects{k}).run, snapshots.run} {
 		if err := m.Add(run); err != nil {
 			return err
 		}

@@ -10,24 +10,44 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	kube "sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/kube/fleet"
 	"github.com/forkd/forkd/internal/kube/objects/agents"
 	"github.com/forkd/forkd/internal/kube/objects/forkdkinds"
+	"github.com/forkd/forkd/internal/kube/preload"
 )
 
 // snapshotObjects reconciles SandboxSnapshots.
-type snapshotObjects struct{ *core }
+type snapshotObjects struct {
+	*core
+	copies *preload.Preloader
+	wake   chan event.GenericEvent
+}
+
+func newSnapshotObjects(k *core) *snapshotObjects {
+	return &snapshotObjects{core: k, copies: preload.New(time.Now), wake: wakeups()}
+}
 
 func (r *snapshotObjects) register(m manager.Manager) error {
 	return ctrl.NewControllerManagedBy(m).Named("snapshots").
 		For(&forkdkinds.SandboxSnapshot{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		WatchesRawSource(source.Channel(r.wake, &handler.EnqueueRequestForObject{})).
 		WithOptions(r.options()).Complete(r)
+}
+
+// run stops the copies when the operator ends.
+func (r *snapshotObjects) run(ctx context.Context) error {
+	<-ctx.Done()
+	r.copies.Close()
+	return nil
 }
 
 // Reconcile implements reconcile.Reconciler.
@@ -40,19 +60,25 @@ func (r *snapshotObjects) Reconcile(ctx context.Context, req reconcile.Request) 
 		return reconcile.Result{}, kube.IgnoreNotFound(err)
 	}
 	if !s.DeletionTimestamp.IsZero() {
-		return reconcile.Result{}, r.end(ctx, &s)
+		return r.end(ctx, &s)
 	}
-	if isTrue(s.Status.Conditions, agents.Ready) {
-		return reconcile.Result{}, nil
-	}
-	if err := r.protect(ctx, &s); err != nil {
-		return reconcile.Result{}, kube.IgnoreNotFound(err)
+	ready := isTrue(s.Status.Conditions, agents.Ready)
+	if !ready {
+		if err := r.protect(ctx, &s); err != nil {
+			return reconcile.Result{}, kube.IgnoreNotFound(err)
+		}
 	}
 	before := s.DeepCopy()
 	var res reconcile.Result
-	err := r.make(ctx, &s)
+	var err error
+	if !ready {
+		err = r.make(ctx, &s)
+	}
+	refusePush(&s)
 	if err != nil {
 		res, err = unsteady(err, &s.Status.Conditions, s.Generation)
+	} else {
+		res = r.distribute(ctx, &s)
 	}
 	return r.finish(ctx, before, &s, res, err)
 }
@@ -60,18 +86,28 @@ func (r *snapshotObjects) Reconcile(ctx context.Context, req reconcile.Request) 
 // tagOf returns the snapshot's name on the nodes. It is the object's own, so a repetition finds it.
 func tagOf(s *forkdkinds.SandboxSnapshot) string { return "kube-" + digest(string(s.UID)) }
 
-func (r *snapshotObjects) end(ctx context.Context, s *forkdkinds.SandboxSnapshot) error {
+func (r *snapshotObjects) end(ctx context.Context, s *forkdkinds.SandboxSnapshot) (reconcile.Result, error) {
 	if !hasFinalizer(s) {
-		return nil
+		return reconcile.Result{}, nil
 	}
 	r.snapshots.forget(s.Namespace, s.Name)
+	if !r.copies.Stop(string(s.UID)) {
+		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
+	}
 	if s.Spec.DeletionPolicy != agents.Retain {
 		err := r.fleet.Client().DeleteSnapshot(ctx, tagOf(s), client.DeleteOptions{Force: true})
-		if err != nil && !client.IsNotFound(err) {
-			return fmt.Errorf("delete the snapshot of %s/%s: %w", s.Namespace, s.Name, err)
+		if err == nil || client.IsNotFound(err) {
+			err = deleteCopies(ctx, r.cfg, s)
+		}
+		if err != nil {
+			return reconcile.Result{}, fmt.Errorf("delete the snapshot of %s/%s: %w", s.Namespace, s.Name, err)
 		}
 	}
-	return r.release(ctx, s)
+	return reconcile.Result{}, r.release(ctx, s)
+}
+
+func snapshotOwner(s *forkdkinds.SandboxSnapshot) fleet.Owner {
+	return fleet.Owner{Kind: "SandboxSnapshot", Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}
 }
 
 func (r *snapshotObjects) make(ctx context.Context, s *forkdkinds.SandboxSnapshot) error {
@@ -120,14 +156,14 @@ func describe(s *forkdkinds.SandboxSnapshot, info api.SnapshotDetail) {
 
 // capture makes the snapshot. One that was pulled lacks its labels only.
 func (r *snapshotObjects) capture(ctx context.Context, s *forkdkinds.SandboxSnapshot, tag string, pulled bool) error {
-	labels := fleet.Owner{Kind: "SandboxSnapshot", Namespace: s.Namespace, Name: s.Name, UID: string(s.UID)}.Labels(nil)
+	labels := snapshotOwner(s).Labels(nil)
 	if s.Spec.Source.Artifact != nil {
 		if !pulled {
 			if err := r.pull(ctx, s, tag); err != nil {
 				return err
 			}
 		}
-		return r.labelled(ctx, tag, labels)
+		return labelled(ctx, r.fleet.Client(), tag, labels)
 	}
 	if name := s.Spec.Source.Sandbox; name != "" {
 		vm, err := r.vmNamed(ctx, s.Namespace, name)

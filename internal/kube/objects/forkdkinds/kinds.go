@@ -26,13 +26,14 @@ const Complete = "Complete"
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Tag",type=string,JSONPath=`.status.tag`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.readyNodes`
 // +kubebuilder:resource:scope=Namespaced
 type SandboxSnapshot struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// Spec describes the snapshot.
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of a SandboxSnapshot is immutable"
+	// +kubebuilder:validation:XValidation:rule="has(self.mode) == has(oldSelf.mode) && has(self.maxPauseMilliseconds) == has(oldSelf.maxPauseMilliseconds) && has(self.deletionPolicy) == has(oldSelf.deletionPolicy)",message="the spec of a SandboxSnapshot is immutable, except for distribution"
 	Spec SandboxSnapshotSpec `json:"spec"`
 	// Status is the observed state.
 	Status SandboxSnapshotStatus `json:"status,omitempty"`
@@ -41,18 +42,41 @@ type SandboxSnapshot struct {
 // SandboxSnapshotSpec describes a snapshot.
 type SandboxSnapshotSpec struct {
 	// Source is the origin of the snapshot.
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of a SandboxSnapshot is immutable, except for distribution"
 	Source SnapshotSource `json:"source"`
 	// Mode is the way to capture the memory of a sandbox.
 	// +kubebuilder:validation:Enum=Live;Diff;Full
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of a SandboxSnapshot is immutable, except for distribution"
 	Mode string `json:"mode,omitempty"`
 	// MaxPauseMilliseconds limits the pause of a sandbox.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=3600000
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of a SandboxSnapshot is immutable, except for distribution"
 	MaxPauseMilliseconds int32 `json:"maxPauseMilliseconds,omitempty"`
 	// DeletionPolicy is the fate of the snapshot on the nodes when the object is deleted.
 	// +kubebuilder:validation:Enum=Delete;Retain
 	// +kubebuilder:default=Delete
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the spec of a SandboxSnapshot is immutable, except for distribution"
 	DeletionPolicy string `json:"deletionPolicy,omitempty"`
+	// Distribution asks for copies on more nodes. It can be changed.
+	Distribution *SnapshotDistribution `json:"distribution,omitempty"`
+}
+
+// SnapshotDistribution says where copies of a snapshot are kept.
+type SnapshotDistribution struct {
+	// MinNodes is the number of nodes that have the snapshot. Others copy it until there are so many. A lower number
+	// removes none.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	MinNodes int32 `json:"minNodes,omitempty"`
+	// NodeSelector has labels of the Nodes that count, and that get copies. Empty means all.
+	// +kubebuilder:validation:MaxProperties=32
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// Repository is refused: the operator pushes no snapshots.
+	// +kubebuilder:validation:MaxLength=512
+	Repository string `json:"repository,omitempty"`
+	// SecretRef is refused with Repository.
+	SecretRef *SecretReference `json:"secretRef,omitempty"`
 }
 
 // SnapshotSource is the origin of a snapshot: exactly one field is set.
@@ -115,11 +139,36 @@ type SandboxSnapshotStatus struct {
 	Bytes int64 `json:"bytes,omitempty"`
 	// PauseMilliseconds is the pause of the sandbox, rounded up.
 	PauseMilliseconds int64 `json:"pauseMilliseconds,omitempty"`
-	// Conditions has Ready.
+	// Nodes are nodes that have the snapshot, copy it, or could not. It is kept with a distribution only.
+	// +kubebuilder:validation:MaxItems=64
+	// +listType=map
+	// +listMapKey=name
+	Nodes []SnapshotNode `json:"nodes,omitempty"`
+	// ReadyNodes is the number of nodes that count for minNodes.
+	ReadyNodes int32 `json:"readyNodes,omitempty"`
+	// Conditions are Ready, with a distribution Distributed, and Published for refused fields.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
+
+// SnapshotNode is a node with a snapshot, or one that was asked to copy it.
+type SnapshotNode struct {
+	// Name is the name of the node.
+	Name string `json:"name"`
+	// State is Ready, Copying, Failed, Draining, Silent, or NotSelected by the labels. Only Ready counts.
+	State string `json:"state"`
+	// Reason is the code of the error of a node that failed.
+	Reason string `json:"reason,omitempty"`
+	// Message is its error.
+	Message string `json:"message,omitempty"`
+}
+
+// Conditions of a snapshot beside Ready.
+const (
+	Distributed = "Distributed"
+	Published   = "Published"
+)
 
 // Shape is the size of a VM.
 type Shape struct {
