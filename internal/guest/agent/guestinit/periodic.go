@@ -25,10 +25,6 @@ var knobs = map[string]string{
 	// still get theirs. The unit is hundredths of a second. fsync, sync, a disk-only snapshot and
 	// memory pressure do not wait.
 	"/proc/sys/vm/dirty_writeback_centisecs": "6000",
-	// By default a guest without swap, whose memory is full, discards the code of its programs and reads it again from
-	// the disk, and stands still for a minute. With this time in ms, the kernel kills a process as soon as memory that
-	// was used within it does not fit. Source: admin-guide/mm/multigen_lru.rst.
-	"/sys/kernel/mm/lru_gen/min_ttl_ms": "1000",
 	// Write throttling, which favors reads, runs a timer of 100 ms after each request. The host
 	// does this better.
 	"/sys/block/vd*/queue/wbt_lat_usec": "0",
