@@ -14,15 +14,20 @@ import (
 	"github.com/forkd/forkd/internal/vm/workingset"
 )
 
-// maxWorkingSet limits the recorded and the populated memory, in bytes. Half of guest memory is another limit. Recorded
-// pages are also what a fork from a registry fetches first.
-const maxWorkingSet = 256 << 20
+// Limits of working sets, in bytes. Half of guest memory is another one. A fork from a registry fetches all recorded
+// pages first. Every child has the populated ones, before it is known to need them.
+const (
+	maxRecorded  = 256 << 20
+	maxPopulated = 64 << 20
+)
 
 // shellBlocks limits a shell's page tables for its child's reads. Each block of 2 MiB needs two
 // pages, one of this process and one of KVM, and a shell is to cost 2 MiB at most.
 const shellBlocks = 24
 
-func workingSetLimit(memory int64) int64 { return min(maxWorkingSet, memory/2) }
+func recordLimit(memory int64) int64 { return min(maxRecorded, memory/2) }
+
+func populateLimit(memory int64) int64 { return min(maxPopulated, memory/2) }
 
 // WorkingSet returns the memory touched by a paused machine since its restore.
 func (m *Machine) WorkingSet() (b []byte, r vmm.WorkingSetResult, err error) {
@@ -31,10 +36,10 @@ func (m *Machine) WorkingSet() (b []byte, r vmm.WorkingSetResult, err error) {
 	}
 	defer m.mu.Unlock()
 	var w workingset.Writer
-	left := workingSetLimit(m.mem.Size())
+	left := recordLimit(m.mem.Size())
 	err = m.mem.Accessed(func(offset, length int64, written bool) error {
 		if left -= length; left < 0 {
-			return fmt.Errorf("the guest has touched more than %d bytes", workingSetLimit(m.mem.Size()))
+			return fmt.Errorf("the guest has touched more than %d bytes", recordLimit(m.mem.Size()))
 		}
 		count(&r, length, written)
 		return w.Add(workingset.Run{Run: extent.Run{Offset: offset, Length: length}, Written: written})
@@ -181,7 +186,7 @@ func count(r *vmm.WorkingSetResult, length int64, written bool) {
 // runs yields the runs of the set up to the limit.
 func (p *population) runs() iter.Seq[workingset.Run] {
 	return func(yield func(workingset.Run) bool) {
-		left := workingSetLimit(p.mem.Size())
+		left := populateLimit(p.mem.Size())
 		for r := range p.set.Runs() {
 			if left -= r.Length; left < 0 || !yield(r) {
 				return
