@@ -58,8 +58,12 @@ func TestAGuestWaitsForRoom(t *testing.T) {
 	for i := range 3 {
 		done := write(i * step)
 		until(vmm.StateStalled)
-		t.Logf("write %d waits: %s", i, v.Status().Health.Full)
-		if got := v.Status().Health.Full; !strings.Contains(got, unix.ENOSPC.Error()) {
+		got := v.Status().Health.Full
+		for end := time.Now().Add(bootLimit); got == "" && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			got = v.Status().Health.Full // it is set after the state
+		}
+		t.Logf("write %d waits: %s", i, got)
+		if !strings.Contains(got, unix.ENOSPC.Error()) {
 			t.Errorf("it waits for %q", got)
 		}
 		capture := vmm.CaptureConfig{Disks: []*os.File{rebaseFile(t, nil)}, Live: i%2 == 0}
