@@ -85,12 +85,13 @@ func hang(r *http.Request) {
 }
 
 func aSnapshotIsCopiedToMoreNodes(t *testing.T, s site) {
-	w := s.start(t, 4)
+	n := s.atMost(4)
+	w := s.start(t, n)
 	w.operate(nil)
-	d := w.derived("spread", &forkdkinds.SnapshotDistribution{MinNodes: 3})
-	w.distributed(d, "Distributed", 3)
+	d := w.derived("spread", &forkdkinds.SnapshotDistribution{MinNodes: int32(n - 1)})
+	w.distributed(d, "Distributed", n-1)
 	ready := inState(d, "Ready")
-	if got := w.having(d.Status.Tag); fmt.Sprint(got) != fmt.Sprint(ready) || len(d.Status.Nodes) != 3 {
+	if got := w.having(d.Status.Tag); fmt.Sprint(got) != fmt.Sprint(ready) || len(d.Status.Nodes) != n-1 {
 		t.Errorf("the nodes %v have it, the status is %+v", got, d.Status.Nodes)
 	}
 	all := w.writes(func() {
@@ -106,13 +107,13 @@ func aSnapshotIsCopiedToMoreNodes(t *testing.T, s site) {
 	for _, c := range f.Status.Children {
 		on[c.Node]++
 	}
-	if f.Status.Ready != 30 || len(on) != 3 || slices.ContainsFunc(ready, func(name string) bool { return on[name] == 0 }) {
+	if f.Status.Ready != 30 || len(on) != n-1 || slices.ContainsFunc(ready, func(name string) bool { return on[name] == 0 }) {
 		t.Errorf("%d children are ready, on %v, the snapshot is on %v", f.Status.Ready, on, ready)
 	}
 	w.delete(f)
 	w.gone(f)
 	w.change(d, func() { d.Spec.Distribution.MinNodes = 1 })
-	w.distributed(d, "Distributed", 3)
+	w.distributed(d, "Distributed", n-1)
 	// An operator that ends gives its copies up, and the next one begins them again.
 	w.hook(func(rw http.ResponseWriter, r *http.Request, pass http.Handler) {
 		if strings.HasSuffix(r.URL.Path, "/copy") {
@@ -121,14 +122,14 @@ func aSnapshotIsCopiedToMoreNodes(t *testing.T, s site) {
 			pass.ServeHTTP(rw, r)
 		}
 	})
-	w.change(d, func() { d.Spec.Distribution.MinNodes = 4 })
-	w.distributed(d, "Copying", 3)
+	w.change(d, func() { d.Spec.Distribution.MinNodes = int32(n) })
+	w.distributed(d, "Copying", n-1)
 	w.stopOp()
 	w.hook(nil)
 	w.operate(nil)
-	w.distributed(d, "Distributed", 4)
-	w.change(d, func() { d.Spec.Distribution.MinNodes = 5 })
-	w.distributed(d, "TooFewNodes", 4)
+	w.distributed(d, "Distributed", n)
+	w.change(d, func() { d.Spec.Distribution.MinNodes = int32(n + 1) })
+	w.distributed(d, "TooFewNodes", n)
 	w.change(d, func() { d.Spec.Distribution.Repository = "registry.example.com/py" })
 	var text string
 	await(w, d, "Published refuses the field", func() bool {
@@ -145,7 +146,7 @@ func aSnapshotIsCopiedToMoreNodes(t *testing.T, s site) {
 	await(w, d, "the status has no distribution", func() bool {
 		return len(d.Status.Nodes) == 0 && d.Status.ReadyNodes == 0 && len(d.Status.Conditions) == 1
 	})
-	if got := w.having(d.Status.Tag); len(got) != 4 {
+	if got := w.having(d.Status.Tag); len(got) != n {
 		t.Errorf("without a distribution, the nodes %v have the snapshot", got)
 	}
 	before := d.DeepCopy()
