@@ -124,22 +124,29 @@ func (c *Client) serviceRequest(ctx context.Context, method, path string, body a
 	if err != nil {
 		return nil, fmt.Errorf("services: %w", err)
 	}
+	return c.plain(req, "services", servicewire.Header, ErrNoServices)
+}
+
+// plain sends a request to plain routes that not every agent has. Their answers have the header. It returns an answer
+// with status 200, a *FileError, or missing for an agent without these routes.
+func (c *Client) plain(req *http.Request, what, header string, missing error) (*http.Response, error) {
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("services: %w", said(err))
+		return nil, fmt.Errorf("%s: %w", what, said(err))
 	}
-	if resp.StatusCode == http.StatusOK && resp.Header.Get(servicewire.Header) != "" {
+	has := resp.Header.Get(header) != ""
+	if has && resp.StatusCode == http.StatusOK {
 		return resp, nil
 	}
 	defer resp.Body.Close()
-	if resp.Header.Get(servicewire.Header) == "" {
-		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed {
-			return nil, ErrNoServices
-		}
-		return nil, agentproto.Violationf("an answer about services without their header")
+	switch {
+	case has:
+		refused := &FileError{Message: resp.Status}
+		_ = json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(refused)
+		refused.Code = resp.StatusCode
+		return nil, refused
+	case resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed:
+		return nil, missing
 	}
-	refused := &FileError{Message: resp.Status}
-	_ = json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(refused)
-	refused.Code = resp.StatusCode
-	return nil, refused
+	return nil, agentproto.Violationf("an answer about %s without their header", what)
 }

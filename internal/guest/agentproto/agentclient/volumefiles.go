@@ -2,7 +2,6 @@ package agentclient
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"net/url"
 	"strconv"
 
-	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/volumewire"
 )
 
@@ -128,22 +126,5 @@ func (v VolumeFiles) do(ctx context.Context, method, path string, q url.Values,
 	if body != nil {
 		req.Header.Set("Content-Type", "application/octet-stream")
 	}
-	resp, err := v.c.http.Do(req)
-	if err != nil {
-		return nil, fmt.Errorf("files of a volume: %w", said(err))
-	}
-	if resp.StatusCode == http.StatusOK && resp.Header.Get(volumewire.Header) != "" {
-		return resp, nil
-	}
-	defer resp.Body.Close()
-	if resp.Header.Get(volumewire.Header) == "" {
-		if resp.StatusCode == http.StatusNotFound || resp.StatusCode == http.StatusMethodNotAllowed {
-			return nil, ErrNoVolumeFiles
-		}
-		return nil, agentproto.Violationf("an answer about files of a volume without their header")
-	}
-	refused := &FileError{Message: resp.Status}
-	_ = json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(refused)
-	refused.Code = resp.StatusCode
-	return nil, refused
+	return v.c.plain(req, "files of a volume", volumewire.Header, ErrNoVolumeFiles)
 }
