@@ -134,14 +134,6 @@ func (vc volumeContent) sender(ctx context.Context, r *http.Request, engine Engi
 	}}
 }
 
-// tokenFor returns the token of a volume for a client. Clients refuse an empty one.
-func (vr volumeRoutes) tokenFor(c call, id string) string {
-	if !c.who.May(contentScopes) {
-		return "none"
-	}
-	return vr.h.tokens.Make(volumefiles.Grant{Volume: id, Tenant: c.who.Tenant, KeyID: c.who.KeyID})
-}
-
 // volumeEntry describes a file to clients.
 type volumeEntry struct {
 	Name   string          `json:"name"`

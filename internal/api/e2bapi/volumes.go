@@ -30,6 +30,14 @@ type volumeToken struct {
 
 func shownVolume(v volume.Volume) volumeInfo { return volumeInfo{v.ID, v.Name} }
 
+// tokenFor returns the token of a volume for a client. Clients refuse an empty one.
+func (vr volumeRoutes) tokenFor(c call, id string) string {
+	if !c.who.May(contentScopes) {
+		return "none"
+	}
+	return vr.h.tokens.Make(volumefiles.Grant{Volume: id, Tenant: c.who.Tenant, KeyID: c.who.KeyID})
+}
+
 // volumeMount is a volume in a request for a sandbox.
 type volumeMount struct {
 	Name string `json:"name"`

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"slices"
 	"strings"
@@ -19,6 +18,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/kube/objects/agents"
 	"github.com/forkd/forkd/internal/kube/objects/forkdkinds"
+	"github.com/forkd/forkd/internal/kube/preload"
 )
 
 // Artifact is a snapshot on its way from a registry to a node.
@@ -112,18 +112,13 @@ func (r *snapshotObjects) inOrder(uid string) (out []*client.Client, err error) 
 	if r.cfg.Nodes == nil || r.cfg.Node == nil {
 		return []*client.Client{r.fleet.Client()}, nil
 	}
-	rank := func(name string) uint64 {
-		h := fnv.New64a()
-		_, _ = io.WriteString(h, uid+" "+name)
-		return h.Sum64()
-	}
 	var names []string
 	for _, n := range r.cfg.Nodes.All() {
 		if n.Up() {
 			names = append(names, n.Name)
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortFunc(names, func(a, b string) int { return cmp.Compare(preload.Rank(uid, a), preload.Rank(uid, b)) })
 	for _, name := range names {
 		c, err := r.cfg.Node(name)
 		if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/kube/nodes"
 	"github.com/forkd/forkd/internal/kube/objects/agents"
 	"github.com/forkd/forkd/internal/kube/objects/forkdkinds"
+	"github.com/forkd/forkd/internal/kube/placement"
 	"github.com/forkd/forkd/internal/leaf/ctxsleep"
 )
 
@@ -108,7 +109,7 @@ func statusOf(s *forkdkinds.ForkdNodeStatus, f api.Node) {
 	for _, n := range f.Snapshots[:min(len(f.Snapshots), maxRows)] {
 		s.Snapshots = append(s.Snapshots, forkdkinds.NodeSnapshot{Tag: n.Tag, ContentHash: n.ContentHash, Bytes: n.Bytes})
 	}
-	full := f.Disk.Total > 0 && float64(f.Disk.Free) < 0.15*float64(f.Disk.Total)
+	full := f.Disk.Total > 0 && float64(f.Disk.Free) < placement.DiskFloor*float64(f.Disk.Total)
 	set(&s.Conditions, 0, "DiskPressure", full, "FreeSpace", "")
 }
 

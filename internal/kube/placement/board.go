@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// DiskFloor is the free part of a node's file system that snapshots and sandboxes leave.
+const DiskFloor = 0.15
+
 // Config are the settings of a board. Zero values mean the defaults.
 type Config struct {
 	// Sample is the number of nodes compared for one question. Default 3.
@@ -16,7 +19,7 @@ type Config struct {
 	Repeats int
 	// Stale is the age at which facts no longer count. Default 40 s.
 	Stale time.Duration
-	// DiskFloor is the free part of the disk below which a node gets no sandbox. Default 0.15.
+	// DiskFloor is the free part of the disk below which a node gets no sandbox. Default DiskFloor.
 	DiskFloor float64
 	// Slack is the load, relative to the least used node of a sample, up to which snapshots on the node decide.
 	// Default 0.05.
@@ -35,7 +38,7 @@ func (c Config) withDefaults() Config {
 	c.Tries = orDefault(c.Tries, 8)
 	c.Repeats = orDefault(c.Repeats, 2)
 	c.Stale = orDefault(c.Stale, 40*time.Second)
-	c.DiskFloor = orDefault(c.DiskFloor, 0.15)
+	c.DiskFloor = orDefault(c.DiskFloor, DiskFloor)
 	c.Slack = orDefault(c.Slack, 0.05)
 	c.Linger = orDefault(c.Linger, time.Minute)
 	if c.Now == nil {

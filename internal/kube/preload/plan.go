@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forkd/forkd/internal/kube/placement"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
@@ -36,11 +37,8 @@ type Node struct {
 // usable reports whether the node may count.
 func (n Node) usable() bool { return n.Selected && n.Takes && n.Recent }
 
-// diskFloor is the free part of a file system that a copy leaves, as placement wants it for sandboxes.
-const diskFloor = 0.15
-
 func (n Node) lacksSpace(bytes int64) bool {
-	return n.DiskTotal > 0 && float64(n.DiskFree-bytes) < diskFloor*float64(n.DiskTotal)
+	return n.DiskTotal > 0 && float64(n.DiskFree-bytes) < placement.DiskFloor*float64(n.DiskTotal)
 }
 
 // State is the state of a node in a Report.
@@ -134,7 +132,7 @@ func (s *spread) look(id string, nodes []Node, now time.Time) view {
 	}
 	slices.SortFunc(v.takers, func(a, b Node) int {
 		return cmp.Or(cmp.Compare(failures(a), failures(b)), cmp.Compare(other(a), other(b)),
-			cmp.Compare(rank(id, a.Name), rank(id, b.Name)))
+			cmp.Compare(Rank(id, a.Name), Rank(id, b.Name)))
 	})
 	slices.SortStableFunc(v.rows, func(a, b Row) int {
 		return cmp.Compare(slices.Index(order, a.State), slices.Index(order, b.State))
@@ -190,7 +188,7 @@ func (v *view) peers(to string) (urls []string) {
 		if a.Takes != b.Takes {
 			return map[bool]int{true: -1, false: 1}[a.Takes]
 		}
-		return cmp.Compare(rank(to, a.Name), rank(to, b.Name))
+		return cmp.Compare(Rank(to, a.Name), Rank(to, b.Name))
 	})
 	for _, n := range list[:min(len(list), mostPeers)] {
 		urls = append(urls, n.URL)
@@ -231,8 +229,8 @@ func (v *view) report(want, running int, waits bool) Report {
 	return r
 }
 
-// rank gives the nodes an order for each snapshot.
-func rank(id, name string) uint64 {
+// Rank gives the nodes an order for each snapshot.
+func Rank(id, name string) uint64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, id+" "+name)
 	return h.Sum64()
