@@ -34,10 +34,12 @@ func (w withAgent) DialAgent(ctx context.Context, _ string) (net.Conn, error) {
 // noSystem keeps a test's agent from changing the host.
 type noSystem struct{}
 
-func (noSystem) AddEntropy([]byte) error  { return nil }
-func (noSystem) SetClock(time.Time) error { return nil }
-func (noSystem) SetHostname(string) error { return nil }
-func (noSystem) BindBootID(string) error  { return nil }
+func (noSystem) AddEntropy([]byte) error                 { return nil }
+func (noSystem) SetClock(time.Time) error                { return nil }
+func (noSystem) SetHostname(string) error                { return nil }
+func (noSystem) WipeOnFork(context.Context) (int, error) { return 0, nil }
+func (noSystem) PrepareWipeOnFork(context.Context) error { return nil }
+func (noSystem) BindBootID(string) error                 { return nil }
 
 // realAgent returns a client of a sandbox with a real agent, over real HTTP on both sides.
 func realAgent(t *testing.T, change ...func(*agent.Config)) (*client.Client, string) {

@@ -74,6 +74,7 @@ var own = []struct{ column, what, code string }{
 	{"random", "NumPy's default_rng", "numpy.random.default_rng().random(2).tolist()"},
 	{"random", "OpenSSL", "ssl.RAND_bytes(16).hex()"},
 	{"random", "uuid4", "uuid.uuid4()"},
+	{"random", "a program that MADV_WIPEONFORK warns", "json.loads(canary('look'))['drawn']"},
 	{"random", "tempfile", "tempfile.mktemp()"},
 	{"names", "hostname", "socket.gethostname()"},
 	{"names", "machine-id", "open('/etc/machine-id').read()"},

@@ -203,7 +203,7 @@ func withDefaults(cfg Config) Config {
 	set(&cfg.HooksDir, "/etc/forkd/fork.d")
 	set(&cfg.CgroupMount, "/sys/fs/cgroup")
 	if cfg.System == nil {
-		cfg.System = identity.Linux{}
+		cfg.System = &identity.Linux{}
 	}
 	if cfg.SystemFiles == nil {
 		cfg.SystemFiles = broken.System()

@@ -21,6 +21,8 @@ type fakeSystem struct {
 	wall     time.Time
 	hostname string
 	bootFile string
+	wipes    int
+	prepared int
 	err      error
 }
 
@@ -38,6 +40,16 @@ func (f *fakeSystem) SetClock(t time.Time) error {
 
 func (f *fakeSystem) SetHostname(name string) error {
 	f.hostname = name
+	return f.err
+}
+
+func (f *fakeSystem) WipeOnFork(context.Context) (int, error) {
+	f.wipes++
+	return 3, f.err
+}
+
+func (f *fakeSystem) PrepareWipeOnFork(context.Context) error {
+	f.prepared++
 	return f.err
 }
 

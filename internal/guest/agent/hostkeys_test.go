@@ -75,6 +75,9 @@ func TestAResumedSandboxStaysTheSameMachine(t *testing.T) {
 	if b.file(t, keys+"ed25519_key") != key || step(t, again, "ssh-host-keys").GetDone() {
 		t.Error("the host key changed")
 	}
+	if b.sys.wipes != 1 || step(t, again, "wipe-on-fork").GetDone() {
+		t.Errorf("marked memory was cleared %d times, want once, at the fork", b.sys.wipes)
+	}
 	if !again.GetKernelReseeded() || len(b.sys.seeds) != 2 || !step(t, again, "clock").GetDone() {
 		t.Errorf("entropy and clock stayed: %v", again)
 	}

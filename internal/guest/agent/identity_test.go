@@ -58,7 +58,7 @@ func TestIdentity(t *testing.T) {
 	b := startAgent(t)
 	write(t, b.root+"/etc/hosts", "127.0.0.1 localhost\n127.0.1.1\told\n::1 localhost\n", 0o644)
 	r := b.become(t, nil)
-	for _, name := range []string{"entropy", "clock", "hostname", "machine-id", "boot-id", "record"} {
+	for _, name := range []string{"entropy", "wipe-on-fork", "clock", "hostname", "machine-id", "boot-id", "record"} {
 		if s := step(t, r, name); !s.GetDone() || s.GetError() != "" || s.GetTookNs() <= 0 {
 			t.Errorf("got %v", s)
 		}
@@ -321,6 +321,9 @@ func TestQuiesce(t *testing.T) {
 		if !s.GetDone() || s.GetError() != "" {
 			t.Errorf("got %v", s)
 		}
+	}
+	if b.sys.prepared != 1 {
+		t.Errorf("marked memory was looked for %d times", b.sys.prepared)
 	}
 	if got := b.eval(t, "x, __import__('gc').get_freeze_count() > 0", 0).GetResult(); got != "(5, True)" {
 		t.Errorf("got %s", got)

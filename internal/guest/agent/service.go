@@ -288,6 +288,7 @@ func (s *service) quiesceSteps(ctx context.Context, req *agentv1.QuiesceRequest)
 		{"disks", func() error { volumes.Prepare(); return nil }},
 		flush,
 		{"free page reports", s.a.reportsOff},
+		{"wipe-on-fork", func() error { return s.a.cfg.System.PrepareWipeOnFork(ctx) }},
 		{"agent memory", func() error { quiet.Settle(); return nil }},
 	}
 }

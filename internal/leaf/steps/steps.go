@@ -28,8 +28,8 @@ const Other = "other"
 // names are the steps that a VMM and a guest may report. Other names become Other.
 var names = map[Source][]string{
 	VMM: {"map", "state", "stop", "scan", "copy", "disks", "digest", "group", "resume"},
-	Guest: {"entropy", "clock", "hostname", "machine-id", "boot-id", "ssh-host-keys", "network", "volumes", "record",
-		"interpreters", "hooks", "sync", "freeze", "identity-files", "disks", "free-page-reports", "agent-memory"},
+	Guest: {"entropy", "wipe-on-fork", "clock", "hostname", "machine-id", "boot-id", "ssh-host-keys", "network", "volumes",
+		"record", "interpreters", "hooks", "sync", "freeze", "identity-files", "disks", "free-page-reports", "agent-memory"},
 }
 
 // Names returns the known names of a source's steps.

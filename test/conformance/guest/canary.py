@@ -7,7 +7,7 @@ something, knows. What it finds wrong is remembered until the next check.
     canary.py DIRECTORY    serves commands at DIRECTORY/socket, one JSON object a line
 """
 
-import collections, ctypes, hashlib, json, mmap, os, select, signal, socket, struct, sys, time
+import collections, ctypes, hashlib, json, mmap, os, random, select, signal, socket, struct, sys, time
 
 PAGE, PAGES = 4096, 4096  # 16 MiB
 BATCH = 16  # pages between two looks at the socket
@@ -316,13 +316,30 @@ def loopback():
     return near, far
 
 
+class Watcher:
+    """Random numbers of a generator that is seeded again when a page, cleared by each fork, is zero."""
+
+    WIPEONFORK = 18  # MADV_WIPEONFORK
+
+    def __init__(self):
+        self.flag = mmap.mmap(-1, PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.flag.madvise(self.WIPEONFORK)
+        self.draw()
+
+    def draw(self):
+        if not self.flag[0]:
+            self.generator = random.Random(os.urandom(32))
+            self.flag[0] = 1
+        return self.generator.getrandbits(64)
+
+
 class Canaries:
     def __init__(self, home):
         os.makedirs(home)
         # Before there is a buffer that they would inherit.
         self.workers = [Worker("process", working), Worker("napper", napping), Worker("sleeper", sleeping)]
         self.memory, self.log, self.timer = Memory(), Log(home + "/log"), Timer()
-        self.files, self.marks = Files(home + "/files"), Marks(home + "/marks")
+        self.files, self.marks, self.watcher = Files(home + "/files"), Marks(home + "/marks"), Watcher()
         read, write = os.pipe()
         self.tcp = loopback()  # referred to, so that it stays open
         near, far = (end.fileno() for end in self.tcp)
@@ -402,6 +419,7 @@ class Canaries:
         return {
             "steps": self.memory.steps, "era": self.era, "pid": os.getpid(),
             "mono_ns": time.monotonic_ns(), "boot_ns": time.clock_gettime_ns(time.CLOCK_BOOTTIME), "wall_ns": time.time_ns(),
+            "drawn": self.watcher.draw(),
         }
 
 

@@ -100,10 +100,12 @@ func New(t testing.TB, images ...string) *Engine {
 // system is a kernel that an identity does not change.
 type system struct{}
 
-func (system) AddEntropy([]byte) error  { return nil }
-func (system) SetClock(time.Time) error { return nil }
-func (system) SetHostname(string) error { return nil }
-func (system) BindBootID(string) error  { return nil }
+func (system) AddEntropy([]byte) error                 { return nil }
+func (system) SetClock(time.Time) error                { return nil }
+func (system) SetHostname(string) error                { return nil }
+func (system) WipeOnFork(context.Context) (int, error) { return 0, nil }
+func (system) PrepareWipeOnFork(context.Context) error { return nil }
+func (system) BindBootID(string) error                 { return nil }
 
 // Fork starts an agent for each child.
 func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {

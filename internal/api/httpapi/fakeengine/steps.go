@@ -20,8 +20,8 @@ func timeline(names ...string) []steps.Step {
 		case "capture":
 			s.Below = reported(s, steps.VMM, "stop", "scan", "state", "copy", "disks", "digest", "group", "resume", "a new one")
 		case "identity":
-			s.Below = reported(s, steps.Guest, "entropy", "clock", "hostname", "machine-id", "boot-id", "ssh-host-keys",
-				"network", "volumes", "record", "interpreters", "hooks", "\x1b[2J")
+			s.Below = reported(s, steps.Guest, "entropy", "wipe-on-fork", "clock", "hostname", "machine-id", "boot-id",
+				"ssh-host-keys", "network", "volumes", "record", "interpreters", "hooks", "\x1b[2J")
 		}
 		out = append(out, s)
 	}

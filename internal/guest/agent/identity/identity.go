@@ -42,7 +42,7 @@ type Request struct {
 	Token       string            // access token for later requests; if empty, they need none
 	HookTimeout time.Duration     // limit of each hook; if not positive, 20 s
 	Volumes     []volumes.Volume  // mounted before the hooks run
-	// SameMachine keeps boot id and SSH host keys. It is set for a resume.
+	// SameMachine keeps boot id, SSH host keys and memory marked with MADV_WIPEONFORK. It is set for a resume.
 	SameMachine bool
 }
 
@@ -111,6 +111,14 @@ func (a *Applier) steps(ctx context.Context, req Request, rep *Report) []step {
 			err := a.System.AddEntropy(subkey(req.Entropy, "kernel"))
 			rep.Reseeded = err == nil
 			return err == nil, err
+		}},
+		// Programs that notice the fork by this draw from the kernel, which has its entropy now.
+		{"wipe-on-fork", func() (bool, error) {
+			if req.SameMachine {
+				return false, nil
+			}
+			pages, err := a.System.WipeOnFork(ctx)
+			return pages > 0, err
 		}},
 		{"clock", func() (done bool, err error) {
 			rep.ClockStep, done, err = a.setClock(req.Wall)

@@ -2,12 +2,15 @@ package identity
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/guest/agent/wipeonfork"
 )
 
 // System is the part of the kernel that an identity changes.
@@ -17,28 +20,33 @@ type System interface {
 	AddEntropy(seed []byte) error
 	SetClock(t time.Time) error
 	SetHostname(name string) error
+	// WipeOnFork clears the pages that processes have marked with MADV_WIPEONFORK, in all processes but this one, and
+	// returns their number.
+	WipeOnFork(ctx context.Context) (pages int, err error)
+	// PrepareWipeOnFork makes WipeOnFork cheap in clones. It is the last work before a snapshot.
+	PrepareWipeOnFork(ctx context.Context) error
 	// BindBootID shows file in place of the kernel's boot id. It is idempotent.
 	BindBootID(file string) error
 }
 
-// Linux is the guest's own kernel.
-type Linux struct{}
+// Linux is the guest's own kernel. The zero value is ready to use.
+type Linux struct{ memory wipeonfork.Wiper }
 
-var _ System = Linux{}
+var _ System = (*Linux)(nil)
 
 const kernelBootID = "/proc/sys/kernel/random/boot_id"
 
 // SetClock implements System.
-func (Linux) SetClock(t time.Time) error {
+func (*Linux) SetClock(t time.Time) error {
 	ts := unix.NsecToTimespec(t.UnixNano())
 	return unix.ClockSettime(unix.CLOCK_REALTIME, &ts)
 }
 
 // SetHostname implements System.
-func (Linux) SetHostname(name string) error { return unix.Sethostname([]byte(name)) }
+func (*Linux) SetHostname(name string) error { return unix.Sethostname([]byte(name)) }
 
 // BindBootID implements System.
-func (Linux) BindBootID(file string) error {
+func (*Linux) BindBootID(file string) error {
 	want, err := os.ReadFile(file)
 	if err != nil {
 		return err
@@ -49,8 +57,17 @@ func (Linux) BindBootID(file string) error {
 	return unix.Mount(file, kernelBootID, "", unix.MS_BIND, "")
 }
 
+// WipeOnFork implements System.
+func (l *Linux) WipeOnFork(ctx context.Context) (int, error) {
+	got, err := l.memory.Wipe(ctx)
+	return got.Pages, err
+}
+
+// PrepareWipeOnFork implements System.
+func (l *Linux) PrepareWipeOnFork(ctx context.Context) error { return l.memory.Look(ctx) }
+
 // AddEntropy implements System.
-func (Linux) AddEntropy(seed []byte) (err error) {
+func (*Linux) AddEntropy(seed []byte) (err error) {
 	f, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0)
 	if err != nil {
 		return fmt.Errorf("open random device: %w", err)
