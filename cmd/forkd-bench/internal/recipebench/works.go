@@ -27,8 +27,20 @@ const (
 	vector = `round(float(embed("a cat")[0]) * 10000)`
 	frame  = `int(pandas.DataFrame({"a": range(9)}).a.sum())`
 	solve  = `int(np.linalg.inv(np.eye(8) / 2).sum())`
+	page   = `(page.set_content("<h1>forkd</h1>"), len(page.inner_text("h1")))[1]`
 	pgBin  = "/usr/lib/postgresql/15/bin"
 )
+
+// browse opens a page in a new browser.
+const browse = `from playwright.sync_api import sync_playwright
+playwright = sync_playwright().start()
+browser = playwright.chromium.launch(executable_path="/usr/bin/chromium-headless-shell", timeout=540_000,
+                                     args=["--disable-gpu", "--disable-dev-shm-usage"])
+page = browser.new_page()
+page.set_default_timeout(120_000)
+print(` + page + `)
+browser.close()
+playwright.stop()`
 
 // Works are the recipes with a program that runs before the snapshot.
 var Works = []Work{
@@ -44,4 +56,5 @@ var Works = []Work{
 			">/tmp/cold.log 2>&1 </dev/null & until " + pgBin + "/pg_isready --quiet; do sleep 0.05; done; " + cents),
 		Want: "9768200"},
 	{Recipe: "embeddings", Warm: Way{Eval: vector}, Cold: python("from embeddings import embed; print(" + vector + ")"), Want: "617"},
+	{Recipe: "playwright-browser", Warm: Way{Eval: page}, Cold: python(browse), Want: "5"},
 }
