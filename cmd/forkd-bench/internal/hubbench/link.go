@@ -21,6 +21,7 @@ type link struct {
 	delay          time.Duration
 	requests       atomic.Int64 // for blobs, over the link
 	bytes          atomic.Int64 // of blobs, over the link
+	sent           atomic.Int64 // to the direct address, of all requests
 
 	mu   sync.Mutex
 	free time.Time // when the link has sent all it has
@@ -40,7 +41,7 @@ func serve(dir string, rate int64, delay time.Duration) (*link, error) {
 	h := registry.New(registry.Logger(log.New(io.Discard, "", 0)),
 		registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)))
 	var err error
-	if l.direct, err = l.listen(h, false); err == nil {
+	if l.direct, err = l.listen(l.received(h), false); err == nil {
 		l.shaped, err = l.listen(l.count(h, dir), true)
 	}
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/forkd/forkd/api"
@@ -17,14 +16,15 @@ import (
 
 // Config holds the parameters of the measurement.
 type Config struct {
-	Client    *client.Client
-	Image     string // of the snapshot, with a warm Python interpreter
-	Rounds    int
-	MemoryMiB int           // of the guest
-	HeldMiB   int           // of data in the interpreter, half of it random
-	SetMiB    int           // of these data that the first evaluation reads
-	RateMB    int64         // of the link, in MB/s
-	Delay     time.Duration // of an answer on the link
+	Client     *client.Client
+	Image      string // of the snapshot, with a warm Python interpreter
+	Rounds     int
+	MemoryMiB  int           // of the guest
+	HeldMiB    int           // of data in the interpreter, half of it random
+	SetMiB     int           // of these data that the first evaluation reads
+	ChangedMiB int           // that the last link of a chain changes; 0: no chain
+	RateMB     int64         // of the link, in MB/s
+	Delay      time.Duration // of an answer on the link
 	// Forkd runs the command with another cache directory, and returns its output.
 	Forkd func(ctx context.Context, cache string, args ...string) ([]byte, error)
 	// Say receives progress messages. May be nil.
@@ -33,10 +33,18 @@ type Config struct {
 
 // Way is one way to get a snapshot, in medians over the rounds.
 type Way struct {
-	ReadyMS  float64 `json:"ready_ms"`  // from the start of the command to the ready child
-	AnswerMS float64 `json:"answer_ms"` // from the start of the command to the answer of the first evaluation
-	Requests float64 `json:"requests"`  // for blobs, until the answer
-	MiB      float64 `json:"mib"`       // of blobs, until the answer
+	ReadyMS  float64 `json:"ready_ms"`          // from the start of the command to the ready child
+	AnswerMS float64 `json:"answer_ms"`         // from the start of the command to the answer of the first evaluation
+	Requests float64 `json:"requests"`          // for blobs, until the answer
+	MiB      float64 `json:"mib"`               // of blobs, until the answer
+	PullMS   float64 `json:"pull_ms,omitempty"` // of `forkd pull` alone
+}
+
+// Bound is the time that each part of a whole pull takes alone.
+type Bound struct {
+	LinkMS   float64 `json:"link_ms"`   // packed bytes at the link's rate
+	ZstdMS   float64 `json:"zstd_ms"`   // to unpack them, on one CPU
+	SHA256MS float64 `json:"sha256_ms"` // of the unpacked bytes, on one CPU
 }
 
 // Figures are the results (docs/inside/formats/json-output.md).
@@ -48,6 +56,9 @@ type Figures struct {
 	Lazy      Way     `json:"lazy"`
 	Whole     Way     `json:"whole"`
 	Ratio     float64 `json:"ratio"` // of the two times to the answer
+	Bound     Bound   `json:"bound"`
+	PullShare float64 `json:"pull_share"` // the longest time of Bound to the time of a whole pull
+	Chain     *Chain  `json:"chain,omitempty"`
 	Where     string  `json:"where,omitempty"`
 	CPUs      int     `json:"cpus,omitempty"`
 }
@@ -108,8 +119,12 @@ func Run(ctx context.Context, c Config) (f Figures, err error) {
 	if err := r.send(ctx); err != nil {
 		return f, err
 	}
-	f = Figures{Rounds: c.Rounds, MemoryMiB: c.MemoryMiB, SetMiB: c.SetMiB}
-	var lazy, whole [4][]float64
+	b, err := r.bound(blobs)
+	if err != nil {
+		return f, err
+	}
+	f = Figures{Bound: b, Rounds: c.Rounds, MemoryMiB: c.MemoryMiB, SetMiB: c.SetMiB}
+	var lazy, whole [5][]float64
 	for i := range c.Rounds {
 		c.Say(fmt.Sprintf("round %d of %d", i+1, c.Rounds))
 		if err := r.round(ctx, &lazy, r.lazily); err != nil {
@@ -123,24 +138,21 @@ func Run(ctx context.Context, c Config) (f Figures, err error) {
 	f.PackedMiB = f.Whole.MiB
 	if f.Whole.AnswerMS > 0 {
 		f.Ratio = f.Lazy.AnswerMS / f.Whole.AnswerMS
+		f.PullShare = max(b.LinkMS, b.ZstdMS, b.SHA256MS) / f.Whole.PullMS
+	}
+	if c.ChangedMiB > 0 {
+		made, err := r.chain(ctx)
+		if err != nil {
+			return f, err
+		}
+		f.Chain = &made
 	}
 	return f, nil
 }
 
-// clean deletes the snapshots of this benchmark. Those of lazy forks have the tag of the made one and a digest.
-func (r *run) clean(ctx context.Context) error {
-	list, err := r.Client.ListSnapshots(ctx)
-	for _, s := range list {
-		if s.Tag == madeTag || strings.HasPrefix(s.Tag, madeTag+"-") {
-			err = errors.Join(err, measure.Delete(ctx, r.Client, s.Tag, client.DeleteOptions{}))
-		}
-	}
-	return err
-}
-
-func medians(v [4][]float64) Way {
+func medians(v [5][]float64) Way {
 	return Way{ReadyMS: measure.Median(v[0]), AnswerMS: measure.Median(v[1]), Requests: measure.Median(v[2]),
-		MiB: measure.Median(v[3])}
+		MiB: measure.Median(v[3]), PullMS: measure.Median(v[4])}
 }
 
 // send makes the snapshot, pushes it past the link, and deletes it.
@@ -164,7 +176,7 @@ func (r *run) cache() string {
 }
 
 // round measures one way to a child, which it returns with the tag of its snapshot. It removes both, and the layers.
-func (r *run) round(ctx context.Context, to *[4][]float64, way func(context.Context) (api.SandboxInfo, error)) error {
+func (r *run) round(ctx context.Context, to *[5][]float64, way func(context.Context) (child, error)) error {
 	requests, bytes, start := r.link.requests.Load(), r.link.bytes.Load(), time.Now()
 	child, err := way(ctx)
 	if err != nil {
@@ -176,10 +188,10 @@ func (r *run) round(ctx context.Context, to *[4][]float64, way func(context.Cont
 		err = fmt.Errorf("sandbox %s answers %.200q, want 42", child.ID, got)
 	}
 	for i, v := range []float64{ready, measure.Millis(time.Since(start)), float64(r.link.requests.Load() - requests),
-		float64(r.link.bytes.Load()-bytes) / (1 << 20)} {
+		float64(r.link.bytes.Load()-bytes) / (1 << 20), measure.Millis(child.pull)} {
 		to[i] = append(to[i], v)
 	}
-	err = errors.Join(err, measure.Kill(ctx, r.Client, []api.SandboxInfo{child}),
+	err = errors.Join(err, measure.Kill(ctx, r.Client, []api.SandboxInfo{child.SandboxInfo}),
 		measure.Delete(ctx, r.Client, child.SnapshotTag, client.DeleteOptions{}))
 	if err == nil {
 		_, err = r.Client.CollectLayers(ctx, false)
@@ -187,26 +199,34 @@ func (r *run) round(ctx context.Context, to *[4][]float64, way func(context.Cont
 	return err
 }
 
-func (r *run) lazily(ctx context.Context) (api.SandboxInfo, error) {
+// child is a child with the time of the pull before it.
+type child struct {
+	api.SandboxInfo
+	pull time.Duration
+}
+
+func (r *run) lazily(ctx context.Context) (child, error) {
 	out, err := r.Forkd(ctx, r.cache(), "fork", "--from", r.ref(r.link.shaped), "--plain-http", "--json")
 	if err != nil {
-		return api.SandboxInfo{}, err
+		return child{}, err
 	}
 	var made []api.SandboxInfo
 	if err := json.Unmarshal(out, &made); err != nil || len(made) != 1 {
-		return api.SandboxInfo{}, fmt.Errorf("forkd fork --from made %d sandboxes: %w", len(made), err)
+		return child{}, fmt.Errorf("forkd fork --from made %d sandboxes: %w", len(made), err)
 	}
-	return made[0], nil
+	return child{SandboxInfo: made[0]}, nil
 }
 
-func (r *run) wholly(ctx context.Context) (api.SandboxInfo, error) {
+func (r *run) wholly(ctx context.Context) (child, error) {
+	start := time.Now()
 	_, err := r.Forkd(ctx, r.cache(), "pull", r.ref(r.link.shaped), "--plain-http", "--tag", wholeTag)
 	if err != nil {
-		return api.SandboxInfo{}, err
+		return child{}, err
 	}
+	took := time.Since(start)
 	res, err := measure.Fork(ctx, r.Client, wholeTag, 1)
 	if err != nil {
-		return api.SandboxInfo{}, errors.Join(err, measure.Delete(ctx, r.Client, wholeTag, client.DeleteOptions{}))
+		return child{}, errors.Join(err, measure.Delete(ctx, r.Client, wholeTag, client.DeleteOptions{}))
 	}
-	return res.OK()[0], nil
+	return child{res.OK()[0], took}, nil
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/forkd/forkd/internal/domain/drain"
@@ -42,7 +43,7 @@ func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest,
 		progress(sandbox.Step{Name: name})
 		if name == "exec" {
 			progress(sandbox.Step{Name: name, Output: fmt.Appendln(nil, req.Exec)})
-			if req.Exec[len(req.Exec)-1] == "false" {
+			if slices.Contains(req.Exec, "false") {
 				return wrong("exec: exit status 1; it printed nothing: %w", sandbox.ErrInvalid)
 			}
 		}
