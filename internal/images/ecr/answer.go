@@ -14,7 +14,7 @@ const maxAnswer = 64 << 10
 // Login is a name and a password for a registry.
 type Login struct{ Username, Password string }
 
-// errBroken has none of the answer, which may have the password.
+// errBroken has no text of the answer, which may have the password.
 var errBroken = errors.New("the answer is not that of ECR")
 
 // parse reads an answer with status 200. A password without a time is taken as valid.

@@ -291,7 +291,7 @@ func TestKeysAndHosts(t *testing.T) {
 	for _, row := range []struct {
 		host string
 		keys ecr.Keys
-		want string // in the error; empty for none
+		want string // in the error; empty for success
 	}{
 		{registry, keys, ""},
 		{"123456789012.dkr.ecr.us-gov-west-1.amazonaws.com", region("us-gov-west-1"), ""},

@@ -145,8 +145,8 @@ func (s *Stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// judge returns AWS's name of an error, or nothing for a request that it answers. why is an error of the client, not of
-// its user.
+// judge returns AWS's name of an error, which is empty for a request that it answers. why is an error of the client,
+// not of its user.
 func (s *Stub) judge(r *http.Request, body []byte) (signed Signature, code, why string) {
 	signed, err := ParseSignature(r.Header.Get("Authorization"))
 	region, _, _ := strings.Cut(strings.TrimPrefix(r.Host, "api.ecr."), ".")
