@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/bootable"
+	"github.com/forkd/forkd/internal/images/ecr"
 	"github.com/forkd/forkd/internal/images/image"
 	"github.com/forkd/forkd/internal/images/ociimage"
 	"github.com/forkd/forkd/internal/images/pulled"
@@ -24,6 +25,7 @@ type pulls struct {
 	store  *pulled.Store
 	images *image.Store // of this host
 	hosts  []string     // that tenants may use
+	ecr    ecr.Client
 }
 
 var _ build.Registry = pulls{}
@@ -33,18 +35,24 @@ func (o serveOptions) openPulls(images *image.Store) (pulls, error) {
 		Dir: filepath.Join(o.data, "e2b-pulls"), Donors: images, Donor: "base", Limits: pulled.Limits,
 		Room: imageRoom(o.data, int64(o.diskReserveMiB)<<20), Configure: registries.Apply,
 	})
-	return pulls{store, images, o.fetch.from}, err
+	return pulls{store: store, images: images, hosts: o.fetch.from}, err
 }
 
 // Check returns an error if the caller may not use the registry: the daemon sends the requests, from its place in the
 // network.
-func (p pulls) Check(ctx context.Context, ref string) error {
-	host := ociimage.Host(ref)
+func (p pulls) Check(ctx context.Context, r build.Reference) error {
+	ref, host := r.Ref, ociimage.Host(r.Ref)
 	if host == "" {
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "image '%s': want HOST/REPOSITORY:TAG, or @DIGEST instead of the tag",
 			sandbox.Clip(ref))
 	}
-	if _, here := p.Here(ctx, ref); here {
+	if r.AWS != nil {
+		if err := ecr.Keys(*r.AWS).Check(host); err != nil {
+			return sandbox.Errorf(sandbox.ErrInvalid, "", "image '%s': %w", sandbox.Clip(ref), err)
+		}
+	}
+	// With credentials the registry is asked in any case.
+	if _, here := p.Here(ctx, ref); here && r.Anonymous() {
 		return nil
 	}
 	if principal.From(ctx).Tenant != "" && !slices.Contains(p.hosts, host) {
@@ -67,8 +75,21 @@ func (p pulls) Here(_ context.Context, ref string) (string, bool) {
 	return img.Name, true
 }
 
+// login returns a reference with the password that AWS gives for its keys. It is for one pull.
+func (p pulls) login(ctx context.Context, r build.Reference) (build.Reference, error) {
+	if r.AWS == nil {
+		return r, nil
+	}
+	l, err := p.ecr.Login(ctx, ociimage.Host(r.Ref), ecr.Keys(*r.AWS))
+	return build.Reference{Ref: r.Ref, Username: l.Username, Password: l.Password}, err
+}
+
 // Resolve asks a registry for an image. The operator's builds can use the daemon's own credentials.
 func (p pulls) Resolve(ctx context.Context, r build.Reference) (build.Pulled, error) {
+	r, err := p.login(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	src, err := p.store.Resolve(ctx, pulled.Request{Ref: r.Ref, Username: r.Username, Password: r.Password,
 		Own: principal.From(ctx).Tenant == ""})
 	if err != nil {

@@ -10,8 +10,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/internal/api/e2bapi/build"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/images/ecr"
+	"github.com/forkd/forkd/internal/images/ecr/ecrtest"
 	"github.com/forkd/forkd/internal/images/image"
 )
 
@@ -44,9 +47,66 @@ func TestWhoMayUseARegistry(t *testing.T) {
 		{tenant, "python:3", sandbox.ErrForbidden},
 		{tenant, "registry.lan:5000@evil.example/a", sandbox.ErrInvalid},
 	} {
-		if err := p.Check(row.ctx, row.ref); !errors.Is(err, row.want) {
+		if err := p.Check(row.ctx, build.Reference{Ref: row.ref}); !errors.Is(err, row.want) {
 			t.Errorf("%q: %v, want %v", row.ref, err, row.want)
 		}
+	}
+}
+
+// A tenant's keys are used for allowed registries of ECR only, and in the build's turn.
+func TestPasswordsOfAWS(t *testing.T) {
+	const host = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
+	o := serveOptions{data: t.TempDir()}
+	o.fetch.from = []string{host, "registry.lan"}
+	images, err := image.OpenStore(filepath.Join(o.data, "images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := o.openPulls(images)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stub := ecrtest.Start(t)
+	p.ecr = ecr.Client{Transport: stub.Transport}
+	keys := &build.AWSKeys{AccessKeyID: ecrtest.KeyID, SecretAccessKey: ecrtest.Secret, Region: "eu-west-1"}
+	operator := t.Context()
+	tenant := principal.With(operator, principal.Principal{Tenant: "acme"})
+	for _, row := range []struct {
+		ctx  context.Context
+		ref  string
+		want error
+	}{
+		{operator, host + "/a:1", nil},
+		{tenant, host + "/a:1", nil},
+		{tenant, "210987654321.dkr.ecr.eu-west-1.amazonaws.com/a:1", sandbox.ErrForbidden},
+		{operator, "210987654321.dkr.ecr.eu-west-1.amazonaws.com/a:1", nil},
+		{tenant, "registry.lan/a:1", sandbox.ErrInvalid},
+		{operator, "registry.lan/a:1", sandbox.ErrInvalid},
+		{operator, "public.ecr.aws/a/b:1", sandbox.ErrInvalid},
+		{operator, "ubuntu", sandbox.ErrInvalid},
+		{operator, "!", sandbox.ErrInvalid},
+	} {
+		if err := p.Check(row.ctx, build.Reference{Ref: row.ref, AWS: keys}); !errors.Is(err, row.want) {
+			t.Errorf("%q: %v, want %v", row.ref, err, row.want)
+		}
+	}
+	if asked, _ := stub.Asked(); len(asked) > 0 {
+		t.Fatalf("a check sent %d requests", len(asked))
+	}
+	wrong := *keys
+	wrong.SecretAccessKey = "other"
+	_, err = p.Resolve(tenant, build.Reference{Ref: host + "/a:1", AWS: &wrong})
+	if err == nil || !strings.Contains(err.Error(), "check awsSecretAccessKey") {
+		t.Error(err)
+	}
+	for range 2 { // each build asks
+		got, err := p.login(tenant, build.Reference{Ref: host + "/a:1", AWS: keys})
+		if want := (build.Reference{Ref: host + "/a:1", Username: "AWS", Password: ecrtest.Password}); err != nil || got != want {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	if asked, wrong := stub.Asked(); len(asked) != 3 || len(wrong) != 0 {
+		t.Errorf("%d requests, want 3, wrong: %v", len(asked), wrong)
 	}
 }
 
@@ -75,8 +135,12 @@ func TestImagesOfAReferenceThatAreHere(t *testing.T) {
 		if name != want || here != (want != "") {
 			t.Errorf("%s: %q, %v", ref, name, here)
 		}
-		if err := p.Check(tenant, ref); (err == nil) != here {
+		if err := p.Check(tenant, build.Reference{Ref: ref}); (err == nil) != here {
 			t.Errorf("%s: %v", ref, err)
+		}
+		// With credentials the registry is asked, so it must be an allowed one.
+		if err := p.Check(tenant, build.Reference{Ref: ref, Username: "me"}); err == nil {
+			t.Errorf("%s with credentials is allowed", ref)
 		}
 	}
 	boots := p.bootable()

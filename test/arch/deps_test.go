@@ -172,7 +172,7 @@ var rules = []rule{
 // testHelpers are packages for tests only; the last rule is not about them.
 var testHelpers = []string{
 	"internal/confine/jail/jailtest", "internal/engine/enginefake", "internal/engine/enginetest", "internal/testing/kvmtest", "internal/testing/statictest", "internal/leaf/failpoint/failpointtest", "internal/net/netd/nettest", "internal/vm/vmctl/vmctltest",
-	"internal/vm/virtio/virtiotest", "internal/api/httpapi/fakeengine", "internal/api/e2bapi/e2btest", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
+	"internal/vm/virtio/virtiotest", "internal/api/httpapi/fakeengine", "internal/api/e2bapi/e2btest", "internal/images/ecr/ecrtest", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
 	"internal/net/upstream/proxytest", "internal/testing/bothways", "internal/testing/fakecluster", "internal/testing/kubebench", "internal/testing/procnode",
 }
 

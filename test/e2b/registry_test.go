@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"io"
 	"log"
+	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -31,6 +32,8 @@ import (
 
 	"github.com/forkd/forkd/internal/api/e2bapi/build"
 	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/images/ecr"
+	"github.com/forkd/forkd/internal/images/ecr/ecrtest"
 	"github.com/forkd/forkd/internal/images/image"
 	"github.com/forkd/forkd/internal/images/ociimage"
 	"github.com/forkd/forkd/internal/images/pulled"
@@ -38,7 +41,11 @@ import (
 )
 
 // logins are the credentials for the first part of a repository's name. Other repositories are open.
-var logins = map[string][2]string{"private": {"me", "secret"}, "google": {"_json_key", `{"type":"service_account"}`}}
+var logins = map[string][2]string{"private": {"me", "secret"}, "google": {"_json_key", `{"type":"service_account"}`},
+	"amazon": {"AWS", ecrtest.Password}}
+
+// amazon is the host of the programs' registry of ECR. Its images are those of registry.
+const amazon = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
 
 // registry serves the images of the programs, and returns its port.
 func registry(t *testing.T) string {
@@ -58,7 +65,7 @@ func registry(t *testing.T) string {
 	tools := imageOf(t, "amd64", toolsLayer(t))
 	other := tarOf(t, map[string]string{"f": "x"}, nil)
 	for at, img := range map[string]v1.Image{
-		"open/tools": tools, "private/tools": tools, "google/tools": tools,
+		"open/tools": tools, "private/tools": tools, "google/tools": tools, "amazon/tools": tools,
 		"open/arm": imageOf(t, "arm64", other), "open/static": imageOf(t, "amd64", other),
 	} {
 		ref, err := name.ParseReference("127.0.0.1:" + port + "/" + at + ":1")
@@ -171,11 +178,20 @@ func tarOf(t *testing.T, files, links map[string]string) []byte {
 type pulls struct {
 	t     *testing.T
 	store *pulled.Store
+	at    string // address of the registry
+	ecr   ecr.Client
 }
 
-func (p pulls) Check(_ context.Context, ref string) error {
-	if ociimage.Host(ref) == "" {
-		return sandbox.Errorf(sandbox.ErrInvalid, "", "image %q: want HOST/REPOSITORY:TAG", ref)
+func (p pulls) Check(_ context.Context, r build.Reference) error {
+	host := ociimage.Host(r.Ref)
+	if host == "" {
+		return sandbox.Errorf(sandbox.ErrInvalid, "", "image %q: want HOST/REPOSITORY:TAG", r.Ref)
+	}
+	if r.AWS == nil {
+		return nil
+	}
+	if err := ecr.Keys(*r.AWS).Check(host); err != nil {
+		return sandbox.Errorf(sandbox.ErrInvalid, "", "%w", err)
 	}
 	return nil
 }
@@ -183,7 +199,15 @@ func (p pulls) Check(_ context.Context, ref string) error {
 func (p pulls) Here(context.Context, string) (string, bool) { return "", false }
 
 func (p pulls) Resolve(ctx context.Context, r build.Reference) (build.Pulled, error) {
-	src, err := p.store.Resolve(ctx, pulled.Request{Ref: r.Ref, Username: r.Username, Password: r.Password})
+	if r.AWS != nil {
+		l, err := p.ecr.Login(ctx, ociimage.Host(r.Ref), ecr.Keys(*r.AWS))
+		if err != nil {
+			return nil, err
+		}
+		r.Username, r.Password = l.Username, l.Password
+	}
+	ref := strings.Replace(r.Ref, amazon, p.at, 1)
+	src, err := p.store.Resolve(ctx, pulled.Request{Ref: ref, Username: r.Username, Password: r.Password})
 	if err != nil {
 		return nil, err
 	}
@@ -269,15 +293,30 @@ func TestImagesOfRegistries(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	stub, at := ecrtest.Start(t), "127.0.0.1:"+registry(t)
+	var logged bytes.Buffer
+	t.Cleanup(func() { // after the end of the builder
+		for _, secret := range []string{ecrtest.KeyID, ecrtest.DeniedID, ecrtest.Secret, ecrtest.Password} {
+			if strings.Contains(logged.String(), secret) {
+				t.Errorf("the daemon's log has %s", secret)
+			}
+		}
+	})
 	s := httptest.NewServer(handlerWith(t, func(c *build.Config) {
-		c.Registry = pulls{t, store}
+		c.Log = slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		c.Registry = pulls{t, store, at, ecr.Client{Transport: stub.Transport}}
 		c.Account, c.Prepare = build.Context{User: "root", Workdir: "/"}, "true" // the host gets no account
 	}, "base"))
 	t.Cleanup(s.Close)
-	at := []string{"E2B_TEST_REGISTRY=127.0.0.1:" + registry(t)}
-	run(t, s.URL, at, python, filepath.Join("testdata", "templateregistry.py"))
+	env := []string{"E2B_TEST_REGISTRY=" + at, "E2B_TEST_ECR=" + amazon, "E2B_TEST_ECR_KEY=" + ecrtest.KeyID,
+		"E2B_TEST_ECR_DENIED=" + ecrtest.DeniedID, "E2B_TEST_ECR_SECRET=" + ecrtest.Secret,
+		"E2B_TEST_ECR_PASSWORD=" + ecrtest.Password}
+	run(t, s.URL, env, python, filepath.Join("testdata", "templateregistry.py"))
 	if hasNPM(t) {
-		run(t, s.URL, at, "node", module(t, newestNode, "templateregistry.mjs"))
+		run(t, s.URL, env, "node", module(t, newestNode, "templateregistry.mjs"))
+	}
+	if asked, wrong := stub.Asked(); len(asked) < 4 || len(wrong) > 0 {
+		t.Errorf("%d requests to AWS, wrong: %v", len(asked), wrong)
 	}
 	left, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	if err != nil || len(left) > 0 {

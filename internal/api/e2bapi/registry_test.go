@@ -3,6 +3,9 @@ package e2bapi_test
 import (
 	"context"
 	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,8 +22,8 @@ type stock struct {
 	fails   error // of Make
 }
 
-func (s *stock) Check(_ context.Context, ref string) error {
-	if strings.HasPrefix(ref, "closed.example/") {
+func (s *stock) Check(_ context.Context, r build.Reference) error {
+	if strings.HasPrefix(r.Ref, "closed.example/") {
 		return sandbox.Errorf(sandbox.ErrForbidden, "", "not from closed.example")
 	}
 	return nil
@@ -33,6 +36,9 @@ func (s *stock) Here(_ context.Context, ref string) (string, bool) {
 
 func (s *stock) Resolve(_ context.Context, r build.Reference) (build.Pulled, error) {
 	s.calls = append(s.calls, "resolve "+r.Ref+" "+r.Username+" "+r.Password)
+	if r.AWS != nil {
+		s.calls = append(s.calls, "with AWS "+r.AWS.AccessKeyID+" "+r.AWS.SecretAccessKey+" "+r.AWS.Region)
+	}
 	d, ok := s.digests[r.Ref]
 	if !ok {
 		return nil, errors.New("the registry has no such image")
@@ -66,8 +72,8 @@ func (s *stock) take() string {
 func TestBasesFromRegistries(t *testing.T) {
 	s := &stock{digests: map[string]string{"ghcr.io/a/b:1": "d1", "ghcr.io/a/c": "d1", "ubuntu:latest": "d2"},
 		here: map[string]string{"python:3": "base"}}
-	prepare := "true"
-	b := builder(t, func(c *build.Config) {
+	prepare, dir := "true", t.TempDir()
+	b := builderIn(t, dir, func(c *build.Config) {
 		c.Registry, c.Account = s, build.Context{User: "root", Workdir: "/"}
 		c.Prepare = prepare
 	})
@@ -95,6 +101,17 @@ func TestBasesFromRegistries(t *testing.T) {
 	b.ready("gcp", map[string]any{"fromImage": "ghcr.io/a/b:1", "fromImageRegistry": map[string]string{"type": "gcp",
 		"serviceAccountJson": "{}"}})
 	ran("resolve ghcr.io/a/b:1 _json_key {}, close")
+	// With AWS's keys, also where an image of the reference is here.
+	s.here["ghcr.io/a/b:1"] = "base"
+	for range 2 {
+		_, st = b.ready("aws", map[string]any{"fromImage": "ghcr.io/a/b:1", "fromImageRegistry": map[string]string{"type": "aws",
+			"awsAccessKeyId": "id", "awsSecretAccessKey": "geheim", "awsRegion": "eu-west-1"}})
+		ran("resolve ghcr.io/a/b:1  , with AWS id geheim eu-west-1, close")
+		if strings.Contains(strings.Join(st.log, "\n"), "geheim") {
+			t.Error("the log has the secret key")
+		}
+	}
+	delete(s.here, "ghcr.io/a/b:1")
 	// An image of this host, and a name that is not here.
 	b.ready("here", map[string]any{"fromImage": "python:3"})
 	ran("")
@@ -120,10 +137,27 @@ func TestBasesFromRegistries(t *testing.T) {
 	b.ready("retry", map[string]any{"fromImage": "ghcr.io/a/d"})
 	ran("resolve ghcr.io/a/d  , make, close")
 
+	// The builds' records have no credential.
+	files := 0
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		files++
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), "geheim") {
+			t.Errorf("%s has a secret", path)
+		}
+		return err
+	})
+	if err != nil || files == 0 {
+		t.Errorf("%d files, %v", files, err)
+	}
+
 	r := b.request(`{"name":"refused"}`)
 	at := "/v2/templates/" + r.TemplateID + "/builds/" + r.BuildID
 	wantError(t, b.do("POST", at, `{"fromImage":"closed.example/a"}`), 403, "closed.example")
-	wantError(t, b.do("POST", at, `{"fromImage":"x/y","fromImageRegistry":{"type":"aws"}}`), 400, "aws ecr get-login-password")
+	wantError(t, b.do("POST", at, `{"fromImage":"closed.example/a","fromImageRegistry":{"type":"aws"}}`), 403, "closed.example")
 	wantError(t, b.do("POST", at, `{"fromImage":"x/y","fromImageRegistry":{"type":"odd"}}`), 400, "none of registry")
 	if n := len(b.engine.List()); n != 0 {
 		t.Errorf("%d sandboxes are left", n)

@@ -46,6 +46,9 @@ type guard struct {
 	dialer  net.Dialer
 }
 
+// Transport returns a transport for requests to a host of a registry, with the proxies and limits of pulls.
+func Transport(host string) *http.Transport { return newTransport(host) }
+
 func newTransport(registry string) *http.Transport {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.ResponseHeaderTimeout = 30 * time.Second

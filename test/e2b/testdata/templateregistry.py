@@ -9,6 +9,7 @@ from e2b import Sandbox, Template
 from e2b.exceptions import BuildException
 
 HOST = os.environ["E2B_TEST_REGISTRY"]
+ECR = os.environ.get("E2B_TEST_ECR")  # a registry of Amazon with amazon/tools, if AWS has a stand-in
 VM = "E2B_TEST_VM" in os.environ
 NAME = f"reg-{time.time_ns():x}"
 OUT = os.environ["E2B_TEST_DIR"] if not VM else "/srv"
@@ -102,7 +103,11 @@ def credentials():
         (Template().from_image(f"{HOST}/open/none:1"), "not found"),
         (Template().from_image(f"{HOST}/open/arm:1"), "linux/arm64"),
         (Template().from_image(f"{HOST}/open/tools@sha256:00"), "want HOST/REPOSITORY:TAG"),
-        (Template().from_aws_registry(f"{HOST}/a", "id", "key", "eu-west-1"), "aws ecr get-login-password"),
+        (Template().from_aws_registry(f"{HOST}/a", "AKIAEXAMPLEEXAMPLE12", "secret", "eu-west-1"), "no registry of ECR"),
+        (Template().from_aws_registry(f"{HOST}/a", "AKIAEXAMPLEEXAMPLE12", "secret", "eu-west-1.evil.example"),
+         "no region of AWS"),
+        (Template().from_aws_registry("public.ecr.aws/a/b:1", "AKIAEXAMPLEEXAMPLE12", "secret", "eu-west-1"),
+         "from_image without a registry"),
     ):
         e = fails(BuildException, Template.build, t, never, says=says)
         assert "secret" not in str(e) and "wrong" not in str(e), e
@@ -111,8 +116,33 @@ def credentials():
     assert not Template.exists(never)
 
 
+def amazon():
+    """Amazon's registry. Its password is asked of AWS with the keys, for each build."""
+    if not ECR:
+        return
+    key, denied, secret, password = (os.environ["E2B_TEST_ECR_" + n] for n in ("KEY", "DENIED", "SECRET", "PASSWORD"))
+    image, never = f"{ECR}/amazon/tools:1", "never-aws-" + NAME
+
+    def silent(text):
+        assert not any(s in text for s in (key, denied, secret, password)), text
+    for _ in range(2):
+        silent(build(Template().from_aws_registry(image, key, secret, "eu-west-1"), NAME + "-aws", memory_mb=256))
+    for t, says in (
+        (Template().from_aws_registry(image, "AKIAUNKNOWNEXAMPLE12", secret, "eu-west-1"), "check awsAccessKeyId"),
+        (Template().from_aws_registry(image, key, "other", "eu-west-1"), "check awsSecretAccessKey"),
+        (Template().from_aws_registry(image, denied, secret, "eu-west-1"), "ecr:GetAuthorizationToken"),
+        (Template().from_aws_registry(image, key, secret, "eu-west-2"), "awsRegion is eu-west-2"),
+        (Template().from_aws_registry(f"{ECR}/amazon/none:1", key, secret, "eu-west-1"), "not found"),
+        (Template().from_image(image), "access denied"),
+    ):
+        said = []
+        e = fails(BuildException, Template.build, t, never, on_build_logs=lambda l: said.append(l.message), says=says)
+        silent(str(e) + "".join(said))
+    assert not Template.exists(never)
+
+
 only = os.environ.get("E2B_TEST_ONLY", "")
-for part in (image, dockerfile, credentials):
+for part in (image, dockerfile, credentials, amazon):
     if only in ("", part.__name__):
         part()
 print("ok")

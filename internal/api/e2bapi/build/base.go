@@ -26,7 +26,7 @@ func (j *job) base(ctx context.Context) (result, error) {
 		return j.onImage(ctx, *from.ref)
 	}
 	r, err := j.onLocal(ctx, from.name)
-	if errors.Is(err, sandbox.ErrNotFound) && from.hub != nil && j.b.cfg.Registry.Check(ctx, from.hub.Ref) == nil {
+	if errors.Is(err, sandbox.ErrNotFound) && from.hub != nil && j.b.cfg.Registry.Check(ctx, *from.hub) == nil {
 		return j.onImage(ctx, *from.hub)
 	}
 	return r, err

@@ -10,11 +10,12 @@ import (
 
 // Registry makes images from container images in registries. Each call is for the principal of its context.
 type Registry interface {
-	// Check returns an error for a text that is no reference, or if the principal may not use its registry.
-	Check(ctx context.Context, ref string) error
+	// Check returns an error for a text that is no reference, for keys that cannot be for it, or if the principal may
+	// not use its registry. It sends no request.
+	Check(ctx context.Context, r Reference) error
 	// Here returns the name of an image of this host that was made from the reference.
 	Here(ctx context.Context, ref string) (image string, ok bool)
-	// Resolve asks the registry for an image.
+	// Resolve asks the registry for an image. With AWS's keys, it asks AWS for a password first, each time.
 	Resolve(ctx context.Context, r Reference) (Pulled, error)
 }
 
@@ -24,7 +25,15 @@ type Reference struct {
 	Ref string
 	// Username and Password are the request's. They may be empty.
 	Username, Password string
+	// AWS has the keys for a password of Amazon's registry, or is nil. Username and Password are then empty.
+	AWS *AWSKeys
 }
+
+// AWSKeys are those of a user of AWS, and the region of the registry. They are as the client sent them.
+type AWSKeys struct{ AccessKeyID, SecretAccessKey, Region string }
+
+// Anonymous reports whether a reference has no credentials.
+func (r Reference) Anonymous() bool { return r.Username == "" && r.Password == "" && r.AWS == nil }
 
 // Pulled is an image in a registry.
 type Pulled interface {
@@ -44,22 +53,25 @@ type credentials struct {
 	Password string `json:"password"`
 	// ServiceAccount is the key of an account of Google's cloud, as JSON.
 	ServiceAccount string `json:"serviceAccountJson"`
+	// The rest are the keys of a user of AWS, and the registry's region.
+	AccessKeyID     string `json:"awsAccessKeyId"`
+	SecretAccessKey string `json:"awsSecretAccessKey"`
+	Region          string `json:"awsRegion"`
 }
 
-// login returns the name and the password for the registry.
-func (c *credentials) login() (username, password string, err error) {
+// reference returns an image of a registry with its credentials.
+func (c *credentials) reference(ref string) (Reference, error) {
 	switch {
 	case c == nil:
-		return "", "", nil
+		return Reference{Ref: ref}, nil
 	case c.Type == "registry":
-		return c.Username, c.Password, nil
+		return Reference{Ref: ref, Username: c.Username, Password: c.Password}, nil
 	case c.Type == "gcp":
-		return "_json_key", c.ServiceAccount, nil
+		return Reference{Ref: ref, Username: "_json_key", Password: c.ServiceAccount}, nil
 	case c.Type == "aws":
-		return "", "", sandbox.Errorf(sandbox.ErrInvalid, "", "this server does not ask AWS for a password: use fromImage "+
-			"with the user AWS and the password of `aws ecr get-login-password`")
+		return Reference{Ref: ref, AWS: &AWSKeys{c.AccessKeyID, c.SecretAccessKey, c.Region}}, nil
 	}
-	return "", "", sandbox.Errorf(sandbox.ErrInvalid, "", "registry type %q is none of registry, gcp and aws",
+	return Reference{}, sandbox.Errorf(sandbox.ErrInvalid, "", "registry type %q is none of registry, gcp and aws",
 		sandbox.Clip(c.Type))
 }
 
@@ -70,7 +82,7 @@ const provisioned = 1
 func (j *job) onImage(ctx context.Context, ref Reference) (result, error) {
 	from := j.b.cfg.Registry
 	r, err := func() (result, error) {
-		if name, ok := from.Here(ctx, ref.Ref); ok && ref.Username == "" && ref.Password == "" {
+		if name, ok := from.Here(ctx, ref.Ref); ok && ref.Anonymous() {
 			return j.onLocal(ctx, name)
 		}
 		return j.onPulled(ctx, ref)

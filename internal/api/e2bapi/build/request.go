@@ -144,11 +144,11 @@ func baseOf(ctx context.Context, r Request, registry Registry) (base, error) {
 
 // refOf returns a base from a registry.
 func refOf(ctx context.Context, r Request, registry Registry) (base, error) {
-	username, password, err := r.Registry.login()
+	ref, err := r.Registry.reference(r.FromImage)
 	if err == nil {
-		err = registry.Check(ctx, r.FromImage)
+		err = registry.Check(ctx, ref)
 	}
-	return base{name: r.FromImage, image: true, ref: &Reference{r.FromImage, username, password}}, err
+	return base{name: r.FromImage, image: true, ref: &ref}, err
 }
 
 // check checks a step as far as possible without running it.
