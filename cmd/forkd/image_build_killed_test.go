@@ -129,7 +129,7 @@ func (b *builder) command() *exec.Cmd {
 	return cmd
 }
 
-// reset forgets the steps of the last build, and stops the next one at a step of its tools; 0: at none.
+// reset forgets the steps of the last build, and stops the next one at a step of its tools, or at no step if it is 0.
 func (b *builder) reset(stop int) {
 	b.t.Helper()
 	os.Remove(b.at("reached"))
@@ -211,7 +211,7 @@ func (b *builder) kill(cmd *exec.Cmd) {
 	_ = cmd.Wait()
 }
 
-// nothingRuns checks that a killed build has left no process, no mount and no loop device, and no image that is not whole.
+// nothingRuns checks that a killed build has left no process, mount or loop device, and only whole images.
 func (b *builder) nothingRuns() {
 	b.t.Helper()
 	var left []string
@@ -267,7 +267,7 @@ func (b *builder) processes() (out []string) {
 // unfinished matches folders of work that is not finished.
 var unfinished = regexp.MustCompile(`/(\.tmp-|\.fetch-|forkd-)[^/]*$`)
 
-// nothingUnfinished checks that nothing is left of killed builds after one that succeeded.
+// nothingUnfinished checks that the folders of killed builds are gone after one that succeeded.
 func (b *builder) nothingUnfinished() {
 	b.t.Helper()
 	for _, dir := range []string{"home", "tmp"} {
@@ -291,7 +291,7 @@ func users() []int {
 	return []int{os.Getuid()}
 }
 
-// A build of a recipe is killed at steps of its tools and at its own reports. Then nothing runs on, the store has only
+// A build of a recipe is killed at steps of its tools and at its own reports. Then all processes have ended, the store has only
 // whole images, and the next build makes the same image and removes what was left. A soak kills at all steps.
 func TestKillsDuringABuildOfARecipe(t *testing.T) {
 	random, bin := kvmtest.Random(kvmtest.Seed(t), 3), programs(t)

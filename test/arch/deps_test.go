@@ -165,13 +165,13 @@ var rules = []rule{
 		reason: "the ends meet on the wire only"},
 	{who: []string{"internal/vm/spawner/server"}, not: []string{"internal/vm/spawner/client", "internal/vm/vmctl/client"},
 		reason: "the ends meet on the wire only"},
-	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/engine/enginefake", "internal/testing/kvmtest", "internal/testing/bothways", "internal/testing/fakecluster", "internal/testing/kubebench", "internal/testing/procnode", "internal/testing/tartest"},
+	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/engine/enginefake", "internal/testing/kvmtest", "internal/testing/bothways", "internal/testing/fakecluster", "internal/testing/kubebench", "internal/testing/procnode", "internal/testing/secretstest", "internal/testing/tartest"},
 		reason: "test code does not go into programs"},
 }
 
 // testHelpers are packages for tests only; the last rule is not about them.
 var testHelpers = []string{
-	"internal/confine/jail/jailtest", "internal/engine/enginefake", "internal/engine/enginetest", "internal/testing/kvmtest", "internal/testing/statictest", "internal/leaf/failpoint/failpointtest", "internal/net/netd/nettest", "internal/vm/vmctl/vmctltest",
+	"internal/confine/jail/jailtest", "internal/engine/enginefake", "internal/engine/enginetest", "internal/testing/kvmtest", "internal/testing/secretstest", "internal/testing/statictest", "internal/leaf/failpoint/failpointtest", "internal/net/netd/nettest", "internal/vm/vmctl/vmctltest",
 	"internal/vm/virtio/virtiotest", "internal/api/httpapi/fakeengine", "internal/api/e2bapi/e2btest", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
 	"internal/net/upstream/proxytest", "internal/testing/bothways", "internal/testing/fakecluster", "internal/testing/kubebench", "internal/testing/procnode",
 }

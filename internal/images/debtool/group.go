@@ -11,30 +11,30 @@ import (
 )
 
 // keeper is the shell script that leads a process group. Its input has no data, and ends with this process: a tool and
-// its children then end, too, instead of working on for nobody. It ignores the signals that ask the group to end.
+// its children then end, too. It ignores the signals that ask the group to end.
 const keeper = `trap "" HUP INT TERM; read -r line; kill -KILL 0`
 
 // group is the process group of a tool, led by the keeper. Once the leader has been waited for, its number may be
 // reused, so signals are only sent before that.
 type group struct {
 	leader *exec.Cmd
-	hold   *os.File // the leader's input ends when this is closed
+	open   *os.File // the leader's input ends when this is closed
 
 	mu    sync.Mutex // guards the field below
 	ended bool       // or about to end
 }
 
 func newGroup() (*group, error) {
-	input, hold, err := os.Pipe()
+	input, output, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer input.Close()
-	g := &group{leader: exec.Command("/bin/sh", "-c", keeper), hold: hold}
+	g := &group{leader: exec.Command("/bin/sh", "-c", keeper), open: output}
 	g.leader.Stdin = input
 	g.leader.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := g.leader.Start(); err != nil {
-		hold.Close()
+		output.Close()
 		return nil, fmt.Errorf("start a process group: %w", err)
 	}
 	return g, nil
@@ -55,7 +55,7 @@ func (g *group) end() {
 	g.mu.Lock()
 	g.ended = true
 	g.mu.Unlock()
-	g.hold.Close()
+	g.open.Close()
 	_ = g.leader.Wait()
 }
 

@@ -1,4 +1,5 @@
-// Package secretstest opens a store of secrets for a test. It knows no tenants and no secrets.
+// Package secretstest opens a store of secrets with a new key in a folder of the test, so that packages do not repeat these
+// steps. It knows no tenants and no secrets. Only tests may import it. The trap: each folder can have one store.
 //
 // Start reading at Open.
 package secretstest
