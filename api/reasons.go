@@ -34,6 +34,7 @@ const (
 	ReasonImageMissing        Reason = "image_missing"
 	ReasonImageNotFound       Reason = "image_not_found"
 	ReasonKernelUnusable      Reason = "kernel_unusable"
+	ReasonLabelReserved       Reason = "label_reserved"
 	ReasonLimitUnsupported    Reason = "limit_unsupported"
 	ReasonMemoryPromised      Reason = "memory_promised"
 	ReasonNetOff              Reason = "net_off"
@@ -155,6 +156,7 @@ func Reasons() []ReasonRow {
 		{ReasonImageMissing, "the request names no image, kernel or snapshot"},
 		{ReasonImageNotFound, "no image has that name"},
 		{ReasonKernelUnusable, "the kernel cannot be booted"},
+		{ReasonLabelReserved, "only the daemon sets and removes that label"},
 		{ReasonLimitUnsupported, "the host cannot enforce the limit, because a cgroup v2 controller is missing or not delegated"},
 		{ReasonMemoryPromised, "sandboxes would exceed the overcommit limit of the host's memory"},
 		{ReasonNetOff, "the daemon has no forkd-net, so sandboxes have no network"},

@@ -165,14 +165,17 @@ var rules = []rule{
 		reason: "the ends meet on the wire only"},
 	{who: []string{"internal/vm/spawner/server"}, not: []string{"internal/vm/spawner/client", "internal/vm/vmctl/client"},
 		reason: "the ends meet on the wire only"},
-	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/engine/enginefake", "internal/testing/kvmtest", "internal/testing/bothways", "internal/testing/fakecluster", "internal/testing/kubebench", "internal/testing/procnode", "internal/testing/tartest"},
+	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/engine/enginefake", "internal/testing/kvmtest", "internal/testing/bothways", "internal/testing/fakecluster", "internal/testing/kubebench", "internal/testing/procnode", "internal/testing/secretstest", "internal/testing/tartest"},
 		reason: "test code does not go into programs"},
 }
 
 // testHelpers are packages for tests only; the last rule is not about them.
 var testHelpers = []string{
-	"internal/confine/jail/jailtest", "internal/engine/enginefake", "internal/engine/enginetest", "internal/testing/kvmtest", "internal/testing/statictest", "internal/leaf/failpoint/failpointtest", "internal/net/netd/nettest", "internal/vm/vmctl/vmctltest",
-	"internal/vm/virtio/virtiotest", "internal/api/httpapi/fakeengine", "internal/api/e2bapi/e2btest", "internal/images/ecr/ecrtest", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
+	"cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest", "internal/api/e2bapi/e2btest",
+	"internal/api/httpapi/fakeengine", "internal/confine/jail/jailtest", "internal/engine/enginefake",
+	"internal/engine/enginetest", "internal/images/ecr/ecrtest", "internal/leaf/failpoint/failpointtest",
+	"internal/net/netd/nettest", "internal/testing/kvmtest", "internal/testing/secretstest",
+	"internal/testing/statictest", "internal/vm/virtio/virtiotest", "internal/vm/vmctl/vmctltest",
 	"internal/net/upstream/proxytest", "internal/testing/bothways", "internal/testing/fakecluster", "internal/testing/kubebench", "internal/testing/procnode",
 }
 

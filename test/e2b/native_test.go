@@ -20,10 +20,10 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/records"
 	"github.com/forkd/forkd/internal/api/ingress"
 	"github.com/forkd/forkd/internal/api/tlscert"
-	"github.com/forkd/forkd/internal/domain/secrets"
 	"github.com/forkd/forkd/internal/domain/volumes"
 	layerstore "github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/store/volume"
+	"github.com/forkd/forkd/internal/testing/secretstest"
 )
 
 const apiKey = "e2b_0123456789abcdef0123456789abcdef01234567"
@@ -84,7 +84,7 @@ func handlerWith(t *testing.T, tune func(*build.Config), images ...string) http.
 		t.Fatal(err)
 	}
 	h := e2bapi.New(e2bapi.Options{
-		Secrets: secretStore(t),
+		Secrets: secretstest.Open(t, t.TempDir()),
 		Volumes: volumes.Tenants{Store: engine.Volumes},
 		Engine:  engine, Records: store, Builds: made, Lives: engine,
 		TuneBuilds: func(c *build.Config) {
@@ -105,23 +105,6 @@ func handlerWith(t *testing.T, tune func(*build.Config), images ...string) http.
 	running.Go(func() { h.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
 	return e2btest.Serve(h)
-}
-
-func secretStore(t *testing.T) *secrets.Store {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "key")
-	if err := secrets.NewKeyFile(path); err != nil {
-		t.Fatal(err)
-	}
-	key, err := secrets.ReadKeyFile(path, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := secrets.Open(secrets.Config{Dir: t.TempDir(), Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store
 }
 
 // run runs a program of testdata and logs its output.

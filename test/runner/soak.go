@@ -54,6 +54,7 @@ func (s suite) span(soak time.Duration) time.Duration {
 var hostSuites = []suite{
 	{pkg: "./test/reboot", run: "."},
 	{pkg: "./internal/images/pulled", run: "ALargeImage"}, // needs more disk than the machine has memory
+	{pkg: "./cmd/forkd", run: "KillsDuringABuild|ABuildOfARecipe", env: []string{"FORKD_TEST_IMAGE=1"}},
 	{pkg: "./test/e2b", run: ".", env: []string{"FORKD_E2B_VERSIONS=newest"}},
 	{pkg: "./test/codeinterp", run: "ProtocolAndSDK", env: []string{"FORKD_E2B_VERSIONS=newest", "FORKD_TEST_IMAGE=1"}},
 }

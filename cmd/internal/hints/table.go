@@ -103,6 +103,7 @@ func byReason() map[api.Reason]string {
 			"--secrets-key FILE",
 		api.ReasonIdentityOff:    "start the daemon with --identity-issuer URL",
 		api.ReasonVolumeExists:   "choose another name; `forkd volume ls` lists the volumes",
+		api.ReasonLabelReserved:  "choose another key: docs/use/labels.md names the reserved labels",
 		api.ReasonVolumeHeld:     "`forkd volume ls` shows the sandbox: wait until it ends, or kill it",
 		api.ReasonVolumeMode:     "use private, clone, share-ro or move",
 		api.ReasonVolumeNotFound: "`forkd volume create NAME` makes one, `forkd volume ls` lists the others",

@@ -41,3 +41,17 @@ func TestMetadataAreLabels(t *testing.T) {
 		t.Errorf("a labelled sandbox is not found: %s", list)
 	}
 }
+
+// Metadata with a label of the daemon's own is refused: such a sandbox would be missing from lists.
+func TestReservedLabelsInMetadataAreRefused(t *testing.T) {
+	d := volumeDaemon(t)
+	v := want[newVolume](t, d.as(d.acme, "POST", "/volumes", `{"name":"data"}`), 201)
+	for _, key := range []string{d.acme, apiKey} {
+		a := d.as(key, "POST", "/v2/sandboxes", `{"templateID":"open","metadata":{"forkd.volume-files":"`+v.VolumeID+`"}}`)
+		wantContent(t, "a create", a, 400, "the label forkd.volume-files is reserved")
+	}
+	wantContent(t, "the daemon's own", d.content(v, "PUT", "file", "/f", "x"), 201, "")
+	if n := d.serving(); n != 1 {
+		t.Errorf("%d sandboxes are marked", n)
+	}
+}

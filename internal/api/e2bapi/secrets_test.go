@@ -3,28 +3,16 @@ package e2bapi_test
 import (
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/forkd/forkd/internal/api/e2bapi"
-	"github.com/forkd/forkd/internal/domain/secrets"
+	"github.com/forkd/forkd/internal/testing/secretstest"
 )
 
 func secretBench(t *testing.T) *bench {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "key")
-	if err := secrets.NewKeyFile(path); err != nil {
-		t.Fatal(err)
-	}
-	key, err := secrets.ReadKeyFile(path, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := secrets.Open(secrets.Config{Dir: filepath.Join(t.TempDir(), "s"), Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := secretstest.Open(t, t.TempDir())
 	return newBench(t, func(o *e2bapi.Options) { o.Secrets = store })
 }
 

@@ -67,17 +67,19 @@ func (vc volumeContent) serve(w http.ResponseWriter, r *http.Request,
 	if vc.h.opt.Volumes.Store == nil {
 		return notYet("volumes")
 	}
-	c, err := vc.admit(r)
+	c, end, err := vc.admit(w, r)
 	if err != nil {
 		return err
 	}
-	c.w = w
+	defer end()
 	err = vc.h.files.Use(c.Context(), c.sender, c.volume, func(v agentclient.VolumeFiles) error { return f(c, v) })
 	if silent := iodeadline.Silence(r.Context()); err != nil && silent != nil {
 		return failf(http.StatusRequestTimeout, "%v", silent)
 	}
 	var refused *agentclient.FileError
 	switch {
+	case err != nil && principal.KeyEnded(c.Context()): // whatever error an ended context has caused
+		return errVolumeKey
 	case errors.As(err, &refused):
 		return failf(refusedStatus(refused.Code), "path %s: %s", sandbox.Clip(c.path), refused.Error())
 	case errors.Is(err, agentclient.ErrNoVolumeFiles):
@@ -96,25 +98,33 @@ func refusedStatus(code int) int {
 	return http.StatusInternalServerError
 }
 
-// admit checks the token of a request. The token acts for the key that asked for it, while that key is valid.
-func (vc volumeContent) admit(r *http.Request) (contentCall, error) {
+// errVolumeKey is the error of a token whose key has ended.
+var errVolumeKey = failf(http.StatusUnauthorized, "the API key of the volume's token is revoked or has expired")
+
+// admit checks the token of a request. The token acts for the key that asked for it, while that key is valid. The
+// caller calls end when the request has ended.
+func (vc volumeContent) admit(w http.ResponseWriter, r *http.Request) (_ contentCall, end func(), err error) {
 	shown, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	grant, err := vc.h.tokens.Parse(shown)
 	if err == nil && grant.Volume != r.PathValue("volume") {
 		err = volumefiles.ErrToken
 	}
 	if err != nil {
-		return contentCall{}, failf(http.StatusUnauthorized, "%v", err)
+		return contentCall{}, nil, failf(http.StatusUnauthorized, "%v", err)
 	}
 	who := principal.Principal{KeyID: grant.KeyID, Tenant: grant.Tenant, Scopes: contentScopes | principal.Read}
 	ctx := principal.With(r.Context(), who)
 	engine := vc.h.opt.View(ctx)
-	if life, ok := engine.(keyLife); ok && !life.KeyAlive() {
-		return contentCall{}, failf(http.StatusUnauthorized, "the API key of the volume's token is revoked or has expired")
+	end = func() {}
+	if life, ok := engine.(keyLife); ok {
+		if !life.KeyAlive() {
+			return contentCall{}, nil, errVolumeKey
+		}
+		ctx, end = bindKey(ctx, w, life.KeyAlive)
 	}
 	vc.h.opt.Note(ctx, Act{Principal: volumePrincipal, Tenant: grant.Tenant})
-	return contentCall{Request: r.WithContext(ctx), sender: vc.sender(ctx, r, engine, who), volume: grant.Volume,
-		path: r.URL.Query().Get("path")}, nil
+	return contentCall{Request: r.WithContext(ctx), w: w, sender: vc.sender(ctx, r, engine, who), volume: grant.Volume,
+		path: r.URL.Query().Get("path")}, end, nil
 }
 
 // keyLife is a view that knows the life of its key.

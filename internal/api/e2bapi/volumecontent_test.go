@@ -96,6 +96,66 @@ func TestTokensForFilesOfVolumes(t *testing.T) {
 	wantContent(t, "a revoked key", d.content(v, "GET", "file", "/f", ""), 401, "revoked")
 }
 
+// An upload and a download of a volume's file end with the key that asked for the token.
+func TestTransfersOfFilesOfVolumesEndWithTheirKey(t *testing.T) {
+	d := volumeDaemon(t)
+	key, text, err := d.keys.Create(keys.Spec{Name: "v", Tenant: "acme", Scopes: principal.Read | principal.Fork | principal.Run})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := want[newVolume](t, d.as(text, "POST", "/volumes", `{"name":"data"}`), 201)
+	large := strings.Repeat("a large file ", 8<<20/13) // more than the buffers of a connection
+	wantContent(t, "write", d.content(v, "PUT", "file", "/large", large), 201, "")
+	send := func(method, path string, body io.Reader) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(t.Context(), method, d.server.URL+"/volumecontent/"+v.VolumeID+"/file?path="+path, body)
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("Authorization", "Bearer "+v.Token)
+		return http.DefaultClient.Do(r)
+	}
+	download, err := send("GET", "/large", nil)
+	if err != nil || download.StatusCode != 200 {
+		t.Fatalf("%v, %v", download, err)
+	}
+	defer download.Body.Close()
+	r, w := io.Pipe()
+	defer w.Close()
+	type reply struct {
+		*http.Response
+		err error
+	}
+	upload := make(chan reply, 1)
+	go func() {
+		resp, err := send("PUT", "/slow", r)
+		upload <- reply{resp, err}
+	}()
+	if _, err := io.WriteString(w, "begun"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.keys.Revoke(key.ID); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case got := <-upload:
+		if got.err != nil {
+			t.Fatal(got.err)
+		}
+		defer got.Body.Close()
+		if text, _ := io.ReadAll(got.Body); got.StatusCode != 401 || !strings.Contains(string(text), "revoked") {
+			t.Errorf("the upload: %s %s", got.Status, text)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the upload goes on")
+	}
+	time.Sleep(time.Second) // elapses: the daemon gives up the connection of a client that does not read
+	if n, err := io.Copy(io.Discard, download.Body); err == nil {
+		t.Errorf("the download went on to its end, %d bytes", n)
+	}
+	again := want[newVolume](t, d.as(d.acme, "GET", "/volumes/"+v.VolumeID, ""), 200)
+	wantContent(t, "a file that was not whole", d.content(again, "GET", "file", "/slow", ""), 404, "")
+}
+
 // serving returns the number of sandboxes that serve files of volumes.
 func (d *daemon) serving() (n int) {
 	for _, info := range d.engine.List() {

@@ -26,6 +26,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/workspace"
 	layerstore "github.com/forkd/forkd/internal/store/layer/store"
 	"github.com/forkd/forkd/internal/store/volume"
+	"github.com/forkd/forkd/internal/testing/secretstest"
 )
 
 const token = "0123456789abcdef0123456789abcdef"
@@ -58,7 +59,7 @@ func newBenchWith(t testing.TB, change func(*httpapi.Options)) *bench {
 		weights: map[string]int{}}
 	b.log = &bytes.Buffer{}
 	dir := t.TempDir()
-	b.secrets = openSecrets(t, dir)
+	b.secrets = secretstest.Open(t, dir)
 	b.fill()
 	var err error
 	if b.keys, err = keys.Open(keys.Config{Path: filepath.Join(dir, "keys.json")}); err != nil {
@@ -112,24 +113,6 @@ func openVolumes(t testing.TB, dir string) volumes.Tenants {
 		t.Fatal(err)
 	}
 	return volumes.Tenants{Store: store}
-}
-
-// openSecrets opens a store of secrets with a new key.
-func openSecrets(t testing.TB, dir string) *secrets.Store {
-	t.Helper()
-	path := filepath.Join(dir, "secrets.key")
-	if err := secrets.NewKeyFile(path); err != nil {
-		t.Fatal(err)
-	}
-	key, err := secrets.ReadKeyFile(path, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := secrets.Open(secrets.Config{Dir: filepath.Join(dir, "secrets"), Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return store
 }
 
 // engine is a replaceable fake. Creating a new server takes 30 ms.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
@@ -212,5 +213,29 @@ func TestAFilterOverManySandboxes(t *testing.T) {
 		t.Errorf("the filtered list took %s", took)
 	} else {
 		t.Logf("filtered list: %s", took)
+	}
+}
+
+// Labels with which the daemon marks its own sandboxes cannot be set or removed by a client, not even the operator's.
+func TestReservedLabelsAreRefused(t *testing.T) {
+	b := newTenants(t)
+	const mark = `{"forkd.volume-files":"vol-000000000000000000000000","job":"7"}`
+	of := "/v1/sandboxes/" + b.sandbox
+	for what, as := range map[string]func(method, path, body string) *httptest.ResponseRecorder{
+		"the operator": b.do, "a tenant": func(m, p, body string) *httptest.ResponseRecorder { return b.as(b.acme, m, p, body) },
+	} {
+		for name, q := range map[string][3]string{
+			"create":          {"POST", "/v1/snapshots", `{"tag":"x","image":"python-numpy","labels":` + mark + `}`},
+			"derive":          {"POST", "/v1/snapshots", `{"tag":"x","from":"py","labels":` + mark + `}`},
+			"fork":            {"POST", "/v1/sandboxes", `{"snapshot_tag":"py","labels":` + mark + `}`},
+			"branch":          {"POST", of + "/branch", `{"tag":"marked","labels":` + mark + `}`},
+			"sandbox":         {"PATCH", of + "/labels", `{"set":` + mark + `}`},
+			"sandbox, remove": {"PATCH", of + "/labels", `{"remove":["forkd.volume-files"]}`},
+			"snapshot":        {"PATCH", "/v1/snapshots/base/labels", `{"set":` + mark + `}`},
+		} {
+			if e := wantError(t, as(q[0], q[1], q[2]), api.CodeInvalid); e.Reason != api.ReasonLabelReserved {
+				t.Errorf("%s of %s: %+v", name, what, e)
+			}
+		}
 	}
 }

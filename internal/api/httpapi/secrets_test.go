@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/secrets"
+	"github.com/forkd/forkd/internal/testing/secretstest"
 )
 
 // hiddenValue is looked for in all output.
@@ -120,7 +121,7 @@ func TestWithoutAKeySecretsAreOff(t *testing.T) {
 
 func TestADamagedSecretIsListedAndReplaced(t *testing.T) {
 	dir := t.TempDir()
-	store := openSecrets(t, dir)
+	store := secretstest.Open(t, dir)
 	if _, err := store.Set(secrets.Change{Name: "TOKEN", Value: []byte("x")}); err != nil {
 		t.Fatal(err)
 	}

@@ -57,6 +57,7 @@ const (
 	ReasonImageMissing        Reason = "image_missing"
 	ReasonImageNotFound       Reason = "image_not_found"
 	ReasonKernelUnusable      Reason = "kernel_unusable"
+	ReasonLabelReserved       Reason = "label_reserved"
 	ReasonLimitUnsupported    Reason = "limit_unsupported"
 	ReasonMemoryPromised      Reason = "memory_promised"
 	ReasonNetOff              Reason = "net_off"

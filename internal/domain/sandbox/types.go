@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/forkd/forkd/internal/leaf/environ"
@@ -194,6 +196,8 @@ type ForkRequest struct {
 	Life Life
 	// Labels of each child.
 	Labels map[string]string
+	// OwnLabels means that the daemon itself has chosen the labels. Without it reserved ones are refused.
+	OwnLabels bool
 	// Services are declared in each child before it is ready.
 	Services []servicespec.Spec
 	// Volumes are mounted in each child.
@@ -388,6 +392,26 @@ func CheckLabels(set map[string]string) error {
 		return Errorf(ErrInvalid, "", "%w", err)
 	}
 	return nil
+}
+
+// CheckGivenLabels returns an error if a client's request sets labels that only the daemon may set.
+func CheckGivenLabels(set map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		if labels.Reserved(key) {
+			return Errorf(ErrInvalid, ReasonLabelReserved, "the label %s is reserved: only the daemon sets it", key)
+		}
+	}
+	return nil
+}
+
+// CheckGivenChange returns an error if a client's request changes labels that only the daemon may change.
+func CheckGivenChange(change labels.Change) error {
+	for _, key := range change.Remove {
+		if labels.Reserved(key) {
+			return Errorf(ErrInvalid, ReasonLabelReserved, "the label %s is reserved: only the daemon removes it", key)
+		}
+	}
+	return CheckGivenLabels(change.Set)
 }
 
 // ChangeLabels returns an object's labels after a change.

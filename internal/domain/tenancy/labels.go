@@ -9,6 +9,9 @@ import (
 
 // LabelSandbox changes a sandbox's labels.
 func (v labelView) LabelSandbox(ctx context.Context, id string, change labels.Change) (sandbox.Info, error) {
+	if err := sandbox.CheckGivenChange(change); err != nil {
+		return sandbox.Info{}, err
+	}
 	if err := v.lens.mine(id); err != nil {
 		return sandbox.Info{}, err
 	}
@@ -18,6 +21,9 @@ func (v labelView) LabelSandbox(ctx context.Context, id string, change labels.Ch
 // LabelSnapshot changes the labels of one of the tenant's own snapshots.
 func (v labelView) LabelSnapshot(ctx context.Context, tag string,
 	change labels.Change) (sandbox.SnapshotInfo, error) {
+	if err := sandbox.CheckGivenChange(change); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
 	b, err := v.lens.findOwn(tag)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err

@@ -16,7 +16,7 @@ func (v *lens) retained(req sandbox.BranchRequest, of sandbox.Info) (sandbox.Bra
 		return req, nil
 	}
 	defaults := v.t.cfg.Retention.For(of.Owner)
-	set := labels.Merge(of.Labels, req.Labels) // as the engine does
+	set := labels.Merge(labels.Inherited(of.Labels), req.Labels) // as the engine does
 	add := defaults.Labels(set)
 	if len(add) > 0 {
 		req.Labels = labels.Merge(req.Labels, add)

@@ -68,6 +68,11 @@ func (v *lens) judged(held []sandbox.HeldSecret) []sandbox.HeldSecret {
 
 // Fork forks children of a snapshot, within the quotas.
 func (v sandboxView) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	if !req.OwnLabels {
+		if err := sandbox.CheckGivenLabels(req.Labels); err != nil {
+			return sandbox.ForkResult{}, err
+		}
+	}
 	req.HostPorts = v.lens.hostPorts()
 	if v.lens.p.Operator() {
 		return v.lens.engine.Sandboxes.Fork(ctx, req)
@@ -102,6 +107,9 @@ func (v sandboxView) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox
 
 // Branch creates a snapshot of a sandbox, and forks children of it.
 func (v sandboxView) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	if err := sandbox.CheckGivenLabels(req.Labels); err != nil {
+		return sandbox.BranchResult{}, err
+	}
 	req.HostPorts = v.lens.hostPorts()
 	if v.lens.p.Operator() {
 		if info, err := v.lens.engine.Sandboxes.Get(req.SandboxID); err == nil { // otherwise the engine has the error

@@ -10,6 +10,9 @@ import (
 // CreateSnapshot creates a snapshot of an image.
 func (v snapshotView) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	if err := sandbox.CheckGivenLabels(req.Labels); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
 	req.HostPorts = v.lens.hostPorts()
 	if v.lens.p.Operator() {
 		return v.lens.engine.Snapshots.CreateSnapshot(ctx, req, progress)
@@ -39,6 +42,9 @@ func (v snapshotView) ParentMemoryMiB(ctx context.Context, req sandbox.CreateReq
 // DeriveSnapshot creates a snapshot on top of another one.
 func (v snapshotView) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	if err := sandbox.CheckGivenLabels(req.Labels); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
 	req.HostPorts = v.lens.hostPorts()
 	if v.lens.p.Operator() {
 		return v.lens.engine.Snapshots.DeriveSnapshot(ctx, req, progress)

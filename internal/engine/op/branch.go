@@ -210,7 +210,7 @@ func (w *branchOp) inheritLabels() error {
 	if w.stay || w.record {
 		return nil
 	}
-	w.req.Labels = labels.Merge(w.b.Info().Labels, w.req.Labels)
+	w.req.Labels = labels.Merge(labels.Inherited(w.b.Info().Labels), w.req.Labels)
 	if err := sandbox.CheckLabels(w.req.Labels); err != nil {
 		return fmt.Errorf("the branch has its own labels and those of %s: %w", w.req.SandboxID, err)
 	}

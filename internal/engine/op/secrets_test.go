@@ -14,25 +14,8 @@ import (
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/enginefake"
 	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/testing/secretstest"
 )
-
-// secretStore opens a store beside the host's directories.
-func secretStore(t *testing.T) *secrets.Store {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "key")
-	if err := secrets.NewKeyFile(path); err != nil {
-		t.Fatal(err)
-	}
-	key, err := secrets.ReadKeyFile(path, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := secrets.Open(secrets.Config{Dir: filepath.Join(t.TempDir(), "secrets"), Key: key})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 func setSecret(t *testing.T, s *secrets.Store, name, value string) {
 	t.Helper()
@@ -70,7 +53,7 @@ func noFileHas(t *testing.T, text string, dirs ...string) {
 
 func TestSecretsReachGuestsAndNoFile(t *testing.T) {
 	h := enginefake.NewHost(t)
-	store := secretStore(t)
+	store := secretstest.Open(t, t.TempDir())
 	h.Cfg.Secrets = secrets.Source{Store: store}
 	e := h.Open()
 	const one, two, three = "value-number-one", "value-number-two", "value-number-three"
@@ -145,7 +128,7 @@ func TestSecretsReachGuestsAndNoFile(t *testing.T) {
 // A daemon without the key does not resume a sandbox without its secret: the sandbox stays paused.
 func TestWithoutTheKeyASandboxStaysPaused(t *testing.T) {
 	h := enginefake.NewHost(t)
-	store := secretStore(t)
+	store := secretstest.Open(t, t.TempDir())
 	h.Cfg.Secrets = secrets.Source{Store: store}
 	e := h.Open()
 	setSecret(t, store, "TOKEN", "x")
@@ -195,7 +178,7 @@ func header(n *enginefake.Net, t *testing.T, id string) string {
 
 func TestPoliciesReferToSecrets(t *testing.T) {
 	h, n := enginefake.NetHost(t)
-	store := secretStore(t)
+	store := secretstest.Open(t, t.TempDir())
 	h.Cfg.Secrets = secrets.Source{Store: store}
 	e := h.Open()
 	const one, two = "value-number-one", "value-number-two"

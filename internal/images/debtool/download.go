@@ -5,7 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/forkd/forkd/internal/sys/tempdir"
 )
+
+// fetchPrefix begins the name of a download's folder.
+const fetchPrefix = ".fetch-"
 
 // Download writes the file of a package of the host's Debian, NAME or NAME=VERSION, with the host's apt, which checks
 // it against the signed package lists. The file appears under its name only when it is complete.
@@ -14,11 +19,15 @@ func Download(ctx context.Context, run Runner, pkg, to string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("fetch %s: %w", pkg, err)
 	}
-	tmp, err := os.MkdirTemp(dir, ".fetch-")
+	if err := tempdir.Sweep(dir, fetchPrefix, tempdir.RemoveTree); err != nil {
+		return fmt.Errorf("fetch %s: %w", pkg, err)
+	}
+	temp, err := tempdir.Make(dir, fetchPrefix)
 	if err != nil {
 		return fmt.Errorf("fetch %s: %w", pkg, err)
 	}
-	defer os.RemoveAll(tmp)
+	defer temp.Remove()
+	tmp := temp.Path
 	args := []string{"apt-get", "download"}
 	if os.Geteuid() == 0 {
 		// apt would switch to the user _apt, who cannot write here, and warn.

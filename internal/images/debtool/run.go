@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -60,8 +61,15 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
+// Is reports a full disk, which tools report only by words.
+func (e *Error) Is(target error) bool {
+	return target == syscall.ENOSPC && slices.ContainsFunc(e.Tail, func(line string) bool {
+		return strings.Contains(line, "No space left on device")
+	})
+}
+
 // Run runs c to its end. If ctx ends first, it sends SIGTERM to the tool's process group, so that the tool can
-// clean up, and later kills the group.
+// clean up, and later kills the group. The group also ends with this process, whatever ends it.
 func Run(ctx context.Context, c Command) ([]byte, error) {
 	tool := c.Args[0]
 	path, err := find(tool)
@@ -72,8 +80,10 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 	cmd.Dir, cmd.Stdin = c.Dir, c.Stdin
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANG=C", "DEBIAN_FRONTEND=noninteractive")
 	cmd.Env = append(cmd.Env, c.Env...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	g := &group{cmd: cmd}
+	g, err := newGroup()
+	if err != nil {
+		return nil, &Error{Tool: tool, Err: err}
+	}
 	cmd.Cancel = func() error { return g.signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 
@@ -81,7 +91,7 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 	out := &capWriter{max: MaxOutput}
 	cmd.Stdout = io.MultiWriter(out, lines.stream())
 	cmd.Stderr = lines.stream()
-	err = g.run(ctx)
+	err = g.run(cmd)
 	lines.flush()
 	if err == nil {
 		return out.buf.Bytes(), nil

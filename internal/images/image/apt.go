@@ -134,7 +134,7 @@ var (
 	unknownRE = regexp.MustCompile(`Unable to locate package (\S+)|Package '?([^' ]+)'? has no installation candidate|Couldn't find any package by (?:glob|regex) '([^']+)'`)
 )
 
-// resolve asks the host's apt for the package versions in an empty system.
+// resolve asks the host's apt for the package versions in an empty system. It writes a list of sources in tmp meanwhile.
 func resolve(ctx context.Context, run debtool.Runner, r *Recipe, state, tmp string) (resolution, error) {
 	targets, err := hostTargets(ctx, run)
 	if err != nil {
@@ -152,6 +152,7 @@ func resolve(ctx context.Context, run debtool.Runner, r *Recipe, state, tmp stri
 	if err := os.WriteFile(list, []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 		return resolution{}, fmt.Errorf("resolve packages: %w", err)
 	}
+	defer os.Remove(list) // the part itself has no files
 	args := slices.Concat(simulateArgs(list), basePackages, r.packageNames())
 	out, err := run(ctx, debtool.Command{Args: args, Package: "apt"})
 	if err != nil {

@@ -9,6 +9,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/images/debtool"
 )
@@ -51,9 +55,28 @@ type build struct {
 func Build(ctx context.Context, c BuildConfig) (Image, error) {
 	img, err := buildImage(ctx, c)
 	if err != nil {
-		return Image{}, fmt.Errorf("build image %s: %w", c.Recipe.Name, err)
+		return Image{}, fmt.Errorf("build image %s: %w", c.Recipe.Name, c.fullDisk(err))
 	}
 	return img, nil
+}
+
+// fullDisk adds to the error of a full disk the disks to which a build writes, and their room.
+func (c BuildConfig) fullDisk(err error) error {
+	if !errors.Is(err, syscall.ENOSPC) {
+		return err
+	}
+	var disks []string
+	seen := map[unix.Fsid]bool{}
+	for _, dir := range []string{c.Cache, c.Store.Dir(), os.TempDir()} {
+		var st unix.Statfs_t
+		if unix.Statfs(dir, &st) != nil || seen[st.Fsid] {
+			continue
+		}
+		seen[st.Fsid] = true
+		disks = append(disks, fmt.Sprintf("%s (%d MiB free)", dir, st.Bavail*uint64(st.Bsize)>>20)) // #nosec G115 -- a size
+	}
+	return fmt.Errorf("%w; the build writes to the disk of %s: make room and build again", err,
+		strings.Join(disks, " and of "))
 }
 
 func buildImage(ctx context.Context, c BuildConfig) (Image, error) {
@@ -159,13 +182,8 @@ func (b *build) resolved(ctx context.Context) (resolution, error) {
 	if !hit {
 		b.progress.begin(StepResolve, "")
 	}
-	e, err := b.cached(ctx, kindResolve, k, func(string) (any, error) {
-		tmp, err := os.MkdirTemp("", "forkd-apt-")
-		if err != nil {
-			return nil, fmt.Errorf("resolve packages: %w", err)
-		}
-		defer os.RemoveAll(tmp)
-		return resolve(ctx, b.run, b.recipe, b.aptState, tmp)
+	e, err := b.cached(ctx, kindResolve, k, func(dir string) (any, error) {
+		return resolve(ctx, b.run, b.recipe, b.aptState, dir)
 	})
 	if err != nil {
 		return resolution{}, err
@@ -309,9 +327,9 @@ func (b *build) store(s *Store, m Metadata, parts map[string]entry) (Image, erro
 	if err != nil {
 		return Image{}, fmt.Errorf("store image: %w", err)
 	}
-	defer tmp.remove()
+	defer tmp.Remove()
 	for name, part := range parts {
-		if err := linkOrCopy(filepath.Join(part.dir, name), filepath.Join(tmp.path, name)); err != nil {
+		if err := linkOrCopy(filepath.Join(part.dir, name), filepath.Join(tmp.Path, name)); err != nil {
 			return Image{}, fmt.Errorf("store image: %w", err)
 		}
 	}
@@ -319,7 +337,7 @@ func (b *build) store(s *Store, m Metadata, parts map[string]entry) (Image, erro
 	if err != nil {
 		return Image{}, err
 	}
-	if err := os.WriteFile(filepath.Join(tmp.path, MetadataFile), meta, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(tmp.Path, MetadataFile), meta, 0o644); err != nil {
 		return Image{}, fmt.Errorf("store image: %w", err)
 	}
 	if err := publish(tmp, s.dir, m.Name); err != nil {

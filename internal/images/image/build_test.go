@@ -51,8 +51,15 @@ func (f *fakeTools) run(_ context.Context, c debtool.Command) ([]byte, error) {
 		return nil, os.WriteFile(filepath.Join(tree, "var/lib/dpkg/status"), []byte("Package: bash\nStatus: x\nVersion: "+f.versions+"\n\n"), 0o644)
 	case "sh":
 		return nil, os.WriteFile(c.Args[6], []byte("erofs of "+f.versions), 0o644)
-	case "rm":
-		return nil, os.RemoveAll(c.Args[len(c.Args)-1])
+	case "find":
+		for _, arg := range c.Args {
+			if filepath.IsAbs(arg) {
+				if err := os.RemoveAll(arg); err != nil {
+					return nil, err
+				}
+			}
+		}
+		return nil, nil
 	case "apt-cache":
 		return nil, &debtool.Error{Tool: "apt-cache", Err: errors.New("exit status 100"), Tail: []string{"E: No packages found"}}
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/sys/filelock"
+	"github.com/forkd/forkd/internal/sys/tempdir"
 )
 
 // cache stores parts of images by a key of all their inputs: DIR/KIND/KEY/, where entry.json is written last.
@@ -114,8 +115,8 @@ func (c *cache) put(ctx context.Context, kind, key string,
 	if err != nil {
 		return entry{}, fmt.Errorf("make cache entry: %w", err)
 	}
-	defer tmp.remove()
-	extra, err := fill(tmp.path)
+	defer tmp.Remove()
+	extra, err := fill(tmp.Path)
 	if err != nil {
 		return entry{}, err
 	}
@@ -123,12 +124,12 @@ func (c *cache) put(ctx context.Context, kind, key string,
 	if e.Extra, err = json.Marshal(extra); err != nil {
 		return entry{}, fmt.Errorf("make cache entry: %w", err)
 	}
-	files, err := os.ReadDir(tmp.path)
+	files, err := os.ReadDir(tmp.Path)
 	if err != nil {
 		return entry{}, fmt.Errorf("make cache entry: %w", err)
 	}
 	for _, f := range files {
-		if e.Files[f.Name()], err = sumFile(ctx, filepath.Join(tmp.path, f.Name())); err != nil {
+		if e.Files[f.Name()], err = sumFile(ctx, filepath.Join(tmp.Path, f.Name())); err != nil {
 			return entry{}, fmt.Errorf("make cache entry: %w", err)
 		}
 	}
@@ -136,7 +137,7 @@ func (c *cache) put(ctx context.Context, kind, key string,
 	if err != nil {
 		return entry{}, fmt.Errorf("make cache entry: %w", err)
 	}
-	if err := os.WriteFile(filepath.Join(tmp.path, entryFile), b, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(tmp.Path, entryFile), b, 0o644); err != nil {
 		return entry{}, fmt.Errorf("make cache entry: %w", err)
 	}
 	if err := publish(tmp, parent, key); err != nil {
@@ -158,7 +159,7 @@ func (c *cache) prune(used map[string]bool) error {
 			if used[e.Name()] || !e.IsDir() || kind == kindResolve && fresh(dir) || linked(dir) {
 				continue
 			}
-			if err := removeTree(dir); err != nil {
+			if err := tempdir.RemoveTree(dir); err != nil {
 				return fmt.Errorf("prune build cache: %w", err)
 			}
 		}

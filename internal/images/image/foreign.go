@@ -151,7 +151,7 @@ func (b *build) foreignRoot(ctx context.Context) (entry, error) {
 		b.progress.begin(StepPack, "")
 	}
 	e, err := b.cached(ctx, kindRoot, k, func(dir string) (any, error) {
-		extra, err := indexed(ctx, b.run, modules)
+		extra, err := indexed(ctx, b.run, modules, dir)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/forkd/forkd/internal/sys/durable"
+	"github.com/forkd/forkd/internal/sys/tempdir"
 )
 
 // Graft makes an image from a foreign root and from the kernel, the initramfs and the writable disk of another
@@ -47,14 +48,14 @@ func graft(ctx context.Context, s *Store, donor Image, f Foreign, report func(fl
 	if err != nil {
 		return Image{}, err
 	}
-	defer tmp.remove()
+	defer tmp.Remove()
 	b := &build{recipe: r, foreign: &f}
-	account, err := f.Write(ctx, filepath.Join(tmp.path, RootFile), uuid(k), b.foreignGuest(nil), report)
+	account, err := f.Write(ctx, filepath.Join(tmp.Path, RootFile), uuid(k), b.foreignGuest(nil), report)
 	if err != nil {
 		return Image{}, err
 	}
 	r.User, r.Workdir = account.User, account.Workdir
-	sum, err := sumFile(ctx, filepath.Join(tmp.path, RootFile))
+	sum, err := sumFile(ctx, filepath.Join(tmp.Path, RootFile))
 	if err != nil {
 		return Image{}, err
 	}
@@ -63,7 +64,7 @@ func graft(ctx context.Context, s *Store, donor Image, f Foreign, report func(fl
 	for _, name := range donor.dataFiles() {
 		parts[name] = given
 	}
-	parts[RootFile] = entry{dir: tmp.path, Files: map[string]FileSum{RootFile: sum}}
+	parts[RootFile] = entry{dir: tmp.Path, Files: map[string]FileSum{RootFile: sum}}
 	m, err := b.metadata(parts, donor.Kernel)
 	if err != nil {
 		return Image{}, err
@@ -91,7 +92,7 @@ func Clear(dir string) error {
 		return nil
 	}
 	for _, e := range entries {
-		err = errors.Join(err, removeTree(filepath.Join(dir, e.Name())))
+		err = errors.Join(err, tempdir.RemoveTree(filepath.Join(dir, e.Name())))
 	}
 	if err != nil {
 		return err

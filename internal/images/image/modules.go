@@ -124,13 +124,14 @@ func (b *build) unpackModules(ctx context.Context, c kernelpkg.Candidate, dir st
 	return out, nil
 }
 
-// indexed returns the modules for a foreign root, below /lib/modules, with depmod's index.
-func indexed(ctx context.Context, run debtool.Runner, modules []rootFile) ([]GuestFile, error) {
+// indexed returns the modules for a foreign root, below /lib/modules, with depmod's index. It
+// writes a tree in dir meanwhile.
+func indexed(ctx context.Context, run debtool.Runner, modules []rootFile, dir string) ([]GuestFile, error) {
 	if len(modules) == 0 {
 		return nil, nil
 	}
-	tmp, err := os.MkdirTemp("", "forkd-modules-")
-	if err != nil {
+	tmp := filepath.Join(dir, "modules")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return nil, fmt.Errorf("index modules: %w", err)
 	}
 	defer os.RemoveAll(tmp)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/images/debtool"
+	"github.com/forkd/forkd/internal/sys/tempdir"
 )
 
 //go:embed finish.sh
@@ -33,6 +34,9 @@ var includes = []string{"/usr/share/locale/locale.alias", "/usr/share/doc/*/copy
 // alternatives in them would fail without them.
 const manFolders = `for n in 1 2 3 4 5 6 7 8; do mkdir -p "$1/usr/share/man/man$n"; done`
 
+// workPrefix begins the name of a root build's work directory.
+const workPrefix = "forkd-root-"
+
 // rootBuild is one run of mmdebstrap and the following steps.
 type rootBuild struct {
 	run      debtool.Runner
@@ -41,6 +45,7 @@ type rootBuild struct {
 	files    []rootFile
 	uuid     string
 	progress reporter
+	temp     string // the tools' temporary directory, removed with the tree
 }
 
 // rootFile is a file of the recipe with its content.
@@ -91,11 +96,16 @@ func (r *Recipe) guest() guestMetadata {
 
 // build writes RootFile into dir and returns the installed packages.
 func (b *rootBuild) build(ctx context.Context, dir string) (_ []string, err error) {
-	work, err := b.workDir(dir)
+	temp, err := b.workDir(ctx, dir)
 	if err != nil {
 		return nil, fmt.Errorf("build root: %w", err)
 	}
-	defer func() { err = errors.Join(err, b.cleanUp(ctx, work)) }()
+	work := temp.Path
+	b.temp = filepath.Join(work, "tmp")
+	defer func() {
+		err = errors.Join(err, b.cleanUp(ctx, work))
+		temp.Release()
+	}()
 	before := filepath.Join(work, "before")
 	additions := filepath.Join(work, "additions.tar")
 	list := filepath.Join(work, "sources.list")
@@ -146,44 +156,57 @@ func lookTools() error {
 }
 
 // workDir creates the directory for the tree. Without root, the tree belongs to other user ids, which must be
-// able to access it, so it must not be below a private home directory.
-func (b *rootBuild) workDir(dir string) (string, error) {
+// able to access it, so it must not be below a private home directory. It first removes those of killed builds there;
+// a failure leaves them for the next build.
+func (b *rootBuild) workDir(ctx context.Context, dir string) (*tempdir.Dir, error) {
 	parent := dir
 	if os.Geteuid() != 0 {
-		parent = "" // the system's temporary directory
+		parent = os.TempDir()
+		_ = tempdir.Sweep(parent, workPrefix, func(path string) error { return b.cleanUp(ctx, path) })
 	}
-	work, err := os.MkdirTemp(parent, "forkd-root-")
+	temp, err := tempdir.Make(parent, workPrefix)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
+	work := temp.Path
 	err = os.Chmod(work, 0o755)
-	if err == nil {
-		err = os.Mkdir(filepath.Join(work, "out"), 0o755)
+	for _, name := range []string{"out", "tmp"} {
+		if err == nil {
+			err = os.Mkdir(filepath.Join(work, name), 0o755)
+		}
 	}
 	if err == nil && os.Geteuid() != 0 {
 		// mkfs.erofs writes here under another user id, and mmdebstrap creates the tree beside it. Other users
 		// cannot remove or replace their files.
 		const open = os.ModeSticky | 0o777
-		err = errors.Join(os.Chmod(filepath.Join(work, "out"), open), os.Chmod(work, open)) // #nosec G302 -- see above
+		for _, dir := range []string{"out", "tmp", "."} {
+			err = errors.Join(err, os.Chmod(filepath.Join(work, dir), open)) // #nosec G302 -- see above
+		}
 	}
 	if err != nil {
-		return "", errors.Join(err, os.RemoveAll(work))
+		temp.Remove()
+		return nil, err
 	}
-	return work, nil
+	return temp, nil
 }
 
 // cleanUp removes the tree, even if the build was cancelled.
 func (b *rootBuild) cleanUp(ctx context.Context, work string) error {
-	tree := filepath.Join(work, "tree")
-	if _, err := os.Lstat(tree); err == nil && os.Geteuid() != 0 {
+	theirs := []string{"find"}
+	for _, dir := range []string{filepath.Join(work, "tree"), filepath.Join(work, "tmp")} {
+		if _, err := os.Lstat(dir); err == nil {
+			theirs = append(theirs, dir)
+		}
+	}
+	if len(theirs) > 1 && os.Geteuid() != 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 		defer cancel()
-		_, err := b.run(ctx, b.asRoot("rm", "-rf", tree))
+		_, err := b.run(ctx, b.asRoot(append(theirs, "-mindepth", "1", "-delete")...))
 		if err != nil {
 			return fmt.Errorf("remove %s: %w", work, err)
 		}
 	}
-	return removeTree(work)
+	return tempdir.RemoveTree(work)
 }
 
 // asRoot returns a command that runs as the user ids that own the tree.
@@ -191,7 +214,11 @@ func (b *rootBuild) asRoot(args ...string) debtool.Command {
 	if os.Geteuid() != 0 {
 		args = append([]string{"mmdebstrap", "--unshare-helper"}, args...)
 	}
-	return debtool.Command{Args: args, Package: "mmdebstrap"}
+	c := debtool.Command{Args: args, Package: "mmdebstrap"}
+	if b.temp != "" {
+		c.Env = []string{"TMPDIR=" + b.temp}
+	}
+	return c
 }
 
 func (b *rootBuild) bootstrap(ctx context.Context, tree, list string) error {
@@ -217,7 +244,7 @@ func (b *rootBuild) bootstrap(ctx context.Context, tree, list string) error {
 		Args:    args,
 		Package: "mmdebstrap",
 		// Sets in compiled Python files are written in hash order.
-		Env:    []string{"PYTHONHASHSEED=0"},
+		Env:    []string{"PYTHONHASHSEED=0", "TMPDIR=" + b.temp},
 		OnLine: watch.line,
 	})
 	return err

@@ -223,8 +223,8 @@ func (s *Store) Remove(name string) error {
 	if err != nil {
 		return fmt.Errorf("remove image %s: %w", name, err)
 	}
-	defer tmp.remove()
-	err = os.Rename(filepath.Join(s.dir, name), filepath.Join(tmp.path, name))
+	defer tmp.Remove()
+	err = os.Rename(filepath.Join(s.dir, name), filepath.Join(tmp.Path, name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("image %s %w", name, ErrNotFound)
 	}

@@ -375,11 +375,11 @@ func TestOpenSweepsWhatWasLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer atWork.remove()
+	defer atWork.Remove()
 	if _, err := OpenStore(s.Dir()); err != nil {
 		t.Fatal(err)
 	}
-	onlyNames(t, s, filepath.Base(atWork.path), "a")
+	onlyNames(t, s, filepath.Base(atWork.Path), "a")
 }
 
 func FuzzImport(f *testing.F) {
@@ -427,10 +427,10 @@ func TestASweepBesideWork(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(tmp.path, "file"), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(tmp.Path, "file"), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		tmp.remove()
+		tmp.Remove()
 	}
 	cancel()
 	sweeps.Wait()

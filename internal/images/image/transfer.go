@@ -81,8 +81,8 @@ func (s *Store) Import(ctx context.Context, r io.Reader) (Image, error) {
 	if err != nil {
 		return Image{}, fmt.Errorf("import image: %w", err)
 	}
-	defer tmp.remove()
-	meta, err := receive(ctx, tmp.path, tar.NewReader(ctxio.Reader(ctx, r)))
+	defer tmp.Remove()
+	meta, err := receive(ctx, tmp.Path, tar.NewReader(ctxio.Reader(ctx, r)))
 	if err != nil {
 		what := "import image"
 		if meta.Name != "" {

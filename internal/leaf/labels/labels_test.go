@@ -138,3 +138,14 @@ func FuzzParseChange(f *testing.F) {
 		}
 	})
 }
+
+func TestReservedLabelsAreNotInherited(t *testing.T) {
+	of := map[string]string{VolumeFiles: "vol-1", "forkd.pin": "true", "job": "7"}
+	got := Inherited(of)
+	if len(got) != 2 || got["job"] != "7" || got["forkd.pin"] != "true" || len(of) != 3 {
+		t.Errorf("got %v of %v", got, of)
+	}
+	if !Reserved(VolumeFiles) || Reserved("forkd.pin") || Reserved("job") {
+		t.Error("the wrong labels are reserved")
+	}
+}

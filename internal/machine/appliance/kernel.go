@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/images/debtool"
 	"github.com/forkd/forkd/internal/images/initramfs"
 	"github.com/forkd/forkd/internal/images/kernelpkg"
+	"github.com/forkd/forkd/internal/sys/tempdir"
 )
 
 // kernel holds the parts of a kernel package needed by the appliance.
@@ -155,15 +156,23 @@ func (c kernelCache) store(ctx context.Context, pkg *kernelpkg.Package) error {
 	return c.write(files)
 }
 
+// partPrefix begins the name of a folder of the cache that is not whole.
+const partPrefix = ".kernel-"
+
 func (c kernelCache) write(files map[string][]byte) error {
-	if err := os.MkdirAll(filepath.Dir(c.dir), 0o755); err != nil {
+	parent := filepath.Dir(c.dir)
+	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return err
 	}
-	tmp, err := os.MkdirTemp(filepath.Dir(c.dir), ".kernel-")
+	if err := tempdir.Sweep(parent, partPrefix, tempdir.RemoveTree); err != nil {
+		return err
+	}
+	temp, err := tempdir.Make(parent, partPrefix)
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(tmp)
+	defer temp.Remove()
+	tmp := temp.Path
 	for name, data := range files {
 		if err := os.WriteFile(filepath.Join(tmp, name), data, 0o644); err != nil {
 			return err

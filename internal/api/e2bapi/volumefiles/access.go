@@ -10,12 +10,13 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/domain/volumes"
 	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/leaf/labels"
 	"github.com/forkd/forkd/internal/net/netpolicy"
 	"github.com/forkd/forkd/internal/store/volume"
 )
 
 // Label marks the sandboxes of this package. Its value is the volume's id.
-const Label = "forkd.volume-files"
+const Label = labels.VolumeFiles
 
 // mountPath is the mount point in the sandboxes of this package.
 const mountPath = "/mnt/volume"
@@ -165,7 +166,7 @@ func (a *Access) fork(ctx context.Context, s Sender, v volume.Volume) (sandbox.I
 		mount.Mode = sandbox.VolumeShareRO
 	}
 	res, err := s.Engine.Fork(ctx, sandbox.ForkRequest{Tag: tag, N: 1, Network: &netpolicy.Spec{Default: netpolicy.Deny},
-		PrivatePorts: &closed, Volumes: []sandbox.VolumeMount{mount}, Labels: map[string]string{Label: v.ID},
+		PrivatePorts: &closed, Volumes: []sandbox.VolumeMount{mount}, Labels: map[string]string{Label: v.ID}, OwnLabels: true,
 		Life: sandbox.Life{TTL: longest, Idle: idle, AtEnd: sandbox.AtEndKill}, RenewAgent: true})
 	switch {
 	case err != nil:

@@ -70,7 +70,7 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 	if err != nil {
 		return sandbox.BranchResult{}, err
 	}
-	if err := sandbox.CheckLabels(labels.Merge(b.info.Labels, req.Labels)); err != nil {
+	if err := sandbox.CheckLabels(labels.Merge(labels.Inherited(b.info.Labels), req.Labels)); err != nil {
 		return sandbox.BranchResult{}, err
 	}
 	if len(e.writing) >= e.BranchLimit {
@@ -145,7 +145,7 @@ func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox
 		Shape: b.info.Shape, MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90<<20 + res.Bytes,
 		MemoryOwnBytes: res.Bytes, VMStateBytes: 20 << 10,
 		DigestsReady: true, ContentHash: e.hashLocked("b0a7"), BranchedFrom: req.SandboxID, Pause: res.Pause,
-		CapturedBytes: res.Bytes, Labels: labels.Merge(b.info.Labels, req.Labels),
+		CapturedBytes: res.Bytes, Labels: labels.Merge(labels.Inherited(b.info.Labels), req.Labels),
 	}
 	if info.Network = inherited(&b.info.Network.Effective); req.Network != nil {
 		info.Network = inherited(req.Network)

@@ -214,6 +214,7 @@ export const REASON_HINTS: Readonly<Record<string, string>> = {
   "image_missing": "`forkd image ls` lists the images",
   "image_not_found": "`forkd image ls` lists the images, `forkd image build` makes one",
   "kernel_unusable": "use an x86-64 kernel, an ELF file or bzImage, or an image made by `forkd image build`",
+  "label_reserved": "choose another key: docs/use/labels.md names the reserved labels",
   "limit_unsupported": "run it in the machine (--machine), or start the daemon as a service with Delegate=yes; `forkd doctor` shows the missing parts",
   "memory_promised": "kill sandboxes, ask for fewer or with a --memory-limit-mib, or start the daemon with a larger --memory-overcommit; `forkd capacity` shows the promised memory",
   "net_off": "install forkd-net beside forkd and restart the daemon; `forkd doctor` checks for it",
