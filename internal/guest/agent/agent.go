@@ -26,6 +26,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/generation"
 	"github.com/forkd/forkd/internal/guest/agent/handover"
 	"github.com/forkd/forkd/internal/guest/agent/identity"
+	"github.com/forkd/forkd/internal/guest/agent/initns"
 	"github.com/forkd/forkd/internal/guest/agent/interp"
 	"github.com/forkd/forkd/internal/guest/agent/inventory"
 	"github.com/forkd/forkd/internal/guest/agent/procgroup"
@@ -165,7 +166,7 @@ func New(cfg Config) (*Agent, error) {
 	a.ident = &identity.Applier{
 		System: cfg.System, Link: cfg.Link, Root: cfg.Root, Hooks: cfg.HooksDir,
 		Record: a.rec, Interp: a.interp, Run: hookRunner{a.reaper, a.groups, a.rec},
-		Became: a.became, Mount: volumes.Mount,
+		Became: a.became, Mount: volumes.Mount, Renews: initns.Renews,
 	}
 	a.forks = forkcall.New(forkcall.Config{Guest: a.guest, Dial: cfg.DialHost, Log: cfg.Log})
 	a.evals = evalport.New(evalport.Config{
