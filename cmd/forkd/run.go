@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -141,7 +142,7 @@ func runStoppable(ctx context.Context, a *app, c *client.Client, id string, r fr
 
 // explainInit explains the error of an init in a snapshot whose agent is older than the command for inits.
 func explainInit(program []string, err error) error {
-	if err == nil || program[0] != initprogram.Runner || !strings.Contains(err.Error(), initprogram.Runner) {
+	if program[0] != initprogram.Runner || !errors.Is(err, client.ErrNoProgram) {
 		return err
 	}
 	return hints.With(err, "the snapshot's agent is too old to run an init; make the snapshot again from its image")
