@@ -9,7 +9,7 @@ import (
 )
 
 // Runner is the command of a guest's agent that runs an init as the first process of its own namespaces. Older agents
-// have none.
+// lack it.
 const Runner = "/run/forkd/forkd-init"
 
 // ReadyFlag makes Runner wait until the system of an init is up. The program follows it.

@@ -84,8 +84,8 @@ func outer(args []string) (int, error) {
 		return 0, usageError{errors.New("want the absolute path of an init and its arguments")}
 	}
 	if os.Geteuid() != 0 {
-		return 0, fmt.Errorf("%s runs as user %d, and an init needs root: set the user of the image, or of the program, to root",
-			args[0], os.Geteuid())
+		return 0, fmt.Errorf("%s runs as user %d, and an init needs root: set the user of the image, or of the program, "+
+			"to root", args[0], os.Geteuid())
 	}
 	if err := executable(args[0]); err != nil {
 		return 0, err

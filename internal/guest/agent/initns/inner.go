@@ -47,7 +47,7 @@ func (m mount) do() error {
 const plain = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 
 // mounts returns the mounts of the new mount namespace. /run, /tmp and /dev stay the guest's. Mounts of the guest come
-// here, and none goes back: an init unmounts everything at its end. A read-only /sys means that devices are not the
+// here, and the init's own stay here: an init unmounts everything at its end. A read-only /sys means that devices are not the
 // init's, so that no udev starts.
 func mounts(console string) []mount {
 	all := []mount{

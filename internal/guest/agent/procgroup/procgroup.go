@@ -202,7 +202,7 @@ func (g *Groups) sweepLocked() {
 	g.left = kept
 }
 
-// removeTree removes a group, and the groups that its processes made in it. It removes none of a group with a process:
+// removeTree removes a group, and the groups that its processes made in it. A group with a process keeps them all:
 // an init makes a group before the process of a service enters it.
 func removeTree(dir string) error {
 	err := os.Remove(dir)
