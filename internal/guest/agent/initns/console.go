@@ -1,7 +1,6 @@
 package initns
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -126,22 +125,27 @@ func (c *console) resize() {
 	}
 }
 
-// lines writes the text of a terminal with the line ends of a file.
+// lines writes the text of a terminal with the line ends of a file. systemd ends its lines with a carriage return
+// itself, and the terminal adds another one.
 type lines struct {
 	to   io.Writer
-	held bool // a carriage return came last
+	held bool // carriage returns came last
 }
 
 // Write implements io.Writer.
 func (l *lines) Write(p []byte) (int, error) {
-	n := len(p)
-	if l.held {
-		p = append([]byte{'\r'}, p...)
+	out := make([]byte, 0, len(p)+1)
+	for _, c := range p {
+		if c == '\r' {
+			l.held = true
+			continue
+		}
+		if l.held && c != '\n' {
+			out = append(out, '\r')
+		}
+		l.held = false
+		out = append(out, c)
 	}
-	l.held = bytes.HasSuffix(p, []byte{'\r'})
-	if l.held {
-		p = p[:len(p)-1]
-	}
-	_, err := l.to.Write(bytes.ReplaceAll(p, []byte("\r\n"), []byte("\n")))
-	return n, err
+	_, err := l.to.Write(out)
+	return len(p), err
 }

@@ -30,7 +30,8 @@ func TestEnvironment(t *testing.T) {
 }
 
 func TestLines(t *testing.T) {
-	for _, pieces := range [][]string{{"a\r\nb\r", "\nc\rd\r\n"}, {"a", "\r", "\n", "b\r\n", "c", "\rd\r", "\n"}} {
+	for _, pieces := range [][]string{{"a\r\nb\r", "\nc\rd\r\n"}, {"a", "\r", "\n", "b\r\n", "c", "\rd\r", "\n"},
+		{"a\r\r\nb\r", "\r", "\nc\r\rd\n"}} {
 		var b bytes.Buffer
 		l := &lines{to: &b}
 		for _, p := range pieces {

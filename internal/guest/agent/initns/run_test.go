@@ -89,9 +89,6 @@ func actAsInit(args []string) int {
 func hangUp() int {
 	fd, err := unix.Open("/dev/console", unix.O_RDWR|unix.O_NOCTTY, 0)
 	if err == nil {
-		_, err = unix.Write(fd, []byte("before\n"))
-	}
-	if err == nil {
 		err = unix.IoctlSetInt(fd, unix.TIOCVHANGUP, 0)
 	}
 	if err == nil {
@@ -165,7 +162,7 @@ func TestAnInitIsTheFirstProcess(t *testing.T) {
 		{"off", first + "[\"off\" \"a b\"]\n", 0},
 		{"reboot", first + "[\"reboot\" \"a b\"]\n", 128 + int(unix.SIGHUP)},
 		{"console", first + "[\"console\" \"a b\"]\none\ntwo\n", 0},
-		{"hang up", first + "[\"hang up\" \"a b\"]\nbefore\nafter\n", 0},
+		{"hang up", first + "[\"hang up\" \"a b\"]\nafter\n", 0},
 	} {
 		t.Run(tc.does, func(t *testing.T) {
 			cmd, r := start(t, initName, tc.does, "a b")
