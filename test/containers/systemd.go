@@ -53,15 +53,17 @@ func systemdForks(t *testing.T, m *harness.Machine) {
 	m.Forkd(t, "snapshot", "create", "--image", systemdImage, "--tag", systemdImage)
 	ids := map[string]string{}
 	for id := range strings.FieldsSeq(string(m.Forkd(t, "-q", "fork", systemdImage, "-n", "2"))) {
+		t.Cleanup(func() { m.Forkd(t, "kill", id) })
 		in := func(line string) string {
-			return strings.TrimSpace(string(m.Forkd(t, "exec", id, "--", "sh", "-c", line)))
+			return strings.TrimSpace(string(m.Forkd(t, "exec", "--timeout", "2m", id, "--", "sh", "-c", line)))
 		}
 		if state := in("systemctl is-system-running"); state != "running" {
 			t.Errorf("systemd is %q: %s", state, in("systemctl --failed"))
 		}
 		in("systemctl start ours")
 		want := "our unit says " + in("hostname")
-		if got := in("journalctl --sync && journalctl -b -o cat -u ours"); !strings.Contains(got, want) {
+		const journal = "journalctl -b -o cat -u ours"
+		if got := in("until " + journal + " | grep -q says; do sleep 0.2; done; " + journal); !strings.Contains(got, want) {
 			t.Errorf("the journal has %q, want %q", got, want)
 		}
 		in("systemctl stop ours")
@@ -79,7 +81,6 @@ func systemdForks(t *testing.T, m *harness.Machine) {
 			t.Errorf("%s and %s have the same names: %q", id, other, names)
 		}
 		ids[names[0]], ids[names[1]] = id, id
-		m.Forkd(t, "kill", id)
 	}
 	if len(ids) != 4 {
 		t.Errorf("the children have the names %v", ids)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
@@ -13,6 +14,11 @@ import (
 func inner(args []string) error {
 	if os.Getpid() != 1 || len(args) < 2 {
 		return usageError{errors.New("this is a part of forkd-init and no command")}
+	}
+	// The signal at the parent's death belongs to a thread, and the program goes on as the one that executes it.
+	runtime.LockOSThread()
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("tie the init to its command: %w", err)
 	}
 	for _, m := range mounts(args[0]) {
 		if err := m.do(); err != nil {
