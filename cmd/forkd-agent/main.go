@@ -1,6 +1,7 @@
 // Command forkd-agent runs inside a guest. As PID 1 it is the init of the initramfs; otherwise it
 // serves on a given address. Under the names of forkcmd it is the commands by which a guest forks
-// itself. This package only wires the parts; internal/guest/agent does the work.
+// itself, and under that of initns it runs an init. This package only wires the parts;
+// internal/guest/agent does the work.
 package main
 
 import (
@@ -23,6 +24,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/forkcmd"
 	"github.com/forkd/forkd/internal/guest/agent/guestinit"
 	"github.com/forkd/forkd/internal/guest/agent/handover"
+	"github.com/forkd/forkd/internal/guest/agent/initns"
 	"github.com/forkd/forkd/internal/guest/agent/inventory"
 	"github.com/forkd/forkd/internal/guest/agent/listen"
 	"github.com/forkd/forkd/internal/guest/agent/nic"
@@ -44,6 +46,9 @@ func main() {
 		os.Exit(code)
 	}
 	if code, known := sftpcmd.Run(os.Args[0]); known {
+		os.Exit(code)
+	}
+	if code, known := initns.Run(os.Args[0], os.Args[1:]); known {
 		os.Exit(code)
 	}
 	quiet.Tune()
@@ -84,6 +89,9 @@ func runInit() error {
 		}
 		if err := sftpcmd.Install(forkcmd.Program); err != nil {
 			logf("SFTP server: %v", err)
+		}
+		if err := initns.Install(forkcmd.Program); err != nil {
+			logf("command for inits: %v", err)
 		}
 	}
 	if boot.Init != "" {

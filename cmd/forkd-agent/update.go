@@ -11,6 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent"
 	"github.com/forkd/forkd/internal/guest/agent/forkcmd"
 	"github.com/forkd/forkd/internal/guest/agent/handover"
+	"github.com/forkd/forkd/internal/guest/agent/initns"
 	"github.com/forkd/forkd/internal/guest/agent/inventory"
 	"github.com/forkd/forkd/internal/guest/agent/sftpcmd"
 )
@@ -54,6 +55,9 @@ func continueFrom(from *handover.State) error {
 	}
 	if err := sftpcmd.Install(forkcmd.Program); err != nil {
 		logf("SFTP server: %v", err)
+	}
+	if err := initns.Install(forkcmd.Program); err != nil {
+		logf("command for inits: %v", err)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()

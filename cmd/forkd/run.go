@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -125,9 +126,9 @@ func (a *app) runInFresh(ctx context.Context, c *client.Client, r freshRun) erro
 
 // runStoppable runs a program. The first interrupt asks a stoppable one to end.
 func runStoppable(ctx context.Context, a *app, c *client.Client, id string, r freshRun, parent runParent) error {
-	program := r.words(parent.config)
+	program := initprogram.Command(r.words(parent.config))
 	if !r.stoppable() {
-		return a.runProgram(ctx, c, id, program, r.streams)
+		return explainInit(program, a.runProgram(ctx, c, id, program, r.streams))
 	}
 	stop, err := r.stop.of(parent.name, parent.config.StopSignal, a.Note)
 	if err != nil {
@@ -136,7 +137,15 @@ func runStoppable(ctx context.Context, a *app, c *client.Client, id string, r fr
 	running, signals, release := stop.guard(ctx)
 	defer release()
 	r.signals = signals
-	return a.runProgram(running, c, id, program, r.streams)
+	return explainInit(program, a.runProgram(running, c, id, program, r.streams))
+}
+
+// explainInit explains the error of an init in a snapshot whose agent is older than the command for inits.
+func explainInit(program []string, err error) error {
+	if program[0] != initprogram.Runner || !errors.Is(err, client.ErrNoProgram) {
+		return err
+	}
+	return hints.With(err, "the snapshot's agent is too old to run an init; make the snapshot again from its image")
 }
 
 // words returns the program and its arguments.
@@ -152,13 +161,8 @@ func (r freshRun) words(c imagebuild.Config) []string {
 
 // check returns an error if the image's program cannot run, or cannot be stopped.
 func (r freshRun) check(p runParent) error {
-	words := r.words(p.config)
-	switch {
-	case len(words) == 0:
+	if len(r.words(p.config)) == 0 {
 		return exit.UsageError{Err: fmt.Errorf("%s has no default program; name one after it", p.name)}
-	case initprogram.Is(words):
-		return exit.UsageError{Err: fmt.Errorf("the program of %s is %.64s, an init, which runs as the first process "+
-			"only, and in a guest forkd's agent is that: run another program of it with --entrypoint PROGRAM", p.name, words[0])}
 	}
 	_, err := r.stop.of(p.name, p.config.StopSignal, nil)
 	return err

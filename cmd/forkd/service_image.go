@@ -20,7 +20,8 @@ func serviceOfImage(ctx context.Context, c *client.Client, id string, spec *api.
 	if spec.StopSignal != "" {
 		config.StopSignal = spec.StopSignal
 	}
-	if noCheck || spec.Port != 0 || spec.Ready != nil {
+	ownCheck := !noCheck && spec.Port == 0 && spec.Ready == nil
+	if !ownCheck {
 		config.Healthcheck = nil
 	}
 	own, err := config.Service()
@@ -28,7 +29,7 @@ func serviceOfImage(ctx context.Context, c *client.Client, id string, spec *api.
 		return exit.UsageError{Err: fmt.Errorf("%s: %w", name, err)}
 	}
 	spec.Command, spec.StopSignal = own.Command, own.StopSignal
-	if own.Ready != nil {
+	if ownCheck && own.Ready != nil {
 		spec.Ready = own.Ready
 		if spec.Liveness == nil {
 			spec.Liveness = own.Liveness

@@ -61,7 +61,7 @@ func runAndStop(t *testing.T, m *harness.Machine, args ...string) (string, int) 
 		if err != nil {
 			t.Fatalf("run %q ended before its program served: %v: %s", args, cmd.Wait(), errs.String())
 		}
-		if line == "serving\n" {
+		if line == "serving\n" || strings.Contains(line, systemdServes) {
 			break
 		}
 	}
@@ -101,7 +101,9 @@ func healthChecks(t *testing.T, m *harness.Machine) {
 }
 
 // warm returns the snapshot that `forkd run` made of the image's last form.
-func warm(t *testing.T, m *harness.Machine) string {
+func warm(t *testing.T, m *harness.Machine) string { return warmOf(t, m, image) }
+
+func warmOf(t *testing.T, m *harness.Machine, image string) string {
 	t.Helper()
 	var list []api.SnapshotInfo
 	if err := json.Unmarshal(m.Forkd(t, "--json", "snapshot", "ls"), &list); err != nil {

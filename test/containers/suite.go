@@ -1,5 +1,5 @@
 // Package containers makes images of unusual container images, and runs them over real VMs with the command line:
-// many layers, musl, no shell, an init as the program. It owns the making of these images. Servers of container
+// many layers, musl, no shell, an init as the program, systemd. It owns the making of these images. Servers of container
 // images are in test/recipes, because they take longer.
 package containers
 
@@ -68,10 +68,15 @@ func Suite(t *testing.T, m *harness.Machine) {
 	if out, err := forkd("run", image, "--", "/bin/sh", "-c", "true"); err == nil || !strings.Contains(out, "/bin/sh") {
 		t.Errorf("a shell that is not there: %v, %s", err, out)
 	}
-	// An init is refused by name, before a snapshot is made.
-	m.Forkd(t, "image", "import", "--name", image, muslImage(t, v1.Config{Entrypoint: []string{"/sbin/init"}}))
-	if out, err := forkd("run", image); err == nil || !strings.Contains(out, "is /sbin/init, an init") {
+	// Any program may have the name of an init.
+	inits := v1.Config{Entrypoint: []string{"/sbin/init"}, Cmd: []string{"pid"}}
+	m.Forkd(t, "image", "import", "--name", image, muslImage(t, inits))
+	if out, err := forkd("run", image); err != nil || !strings.HasSuffix(out, "process 1\n") {
 		t.Errorf("an init: %v, %s", err, out)
+	}
+	out, code := runAndStop(t, m, "--entrypoint", "/sbin/init", image, "serve")
+	if out != "ends by terminated\n" || code != 42 {
+		t.Errorf("an init that is stopped: %q, exit code %d", out, code)
 	}
 	server := v1.Config{Entrypoint: []string{"/program"}, Cmd: []string{"serve"}, StopSignal: "SIGUSR1",
 		Healthcheck: &v1.HealthConfig{Test: []string{"CMD", "/program", "check"},
@@ -79,6 +84,7 @@ func Suite(t *testing.T, m *harness.Machine) {
 	m.Forkd(t, "image", "import", "--name", image, muslImage(t, server))
 	t.Run("stop signal", func(t *testing.T) { stopSignals(t, m) })
 	t.Run("health check", func(t *testing.T) { healthChecks(t, m) })
+	t.Run("systemd", func(t *testing.T) { systemd(t, m) })
 }
 
 // muslImage writes an image as `docker save` does. Its first layer has musl's loader, its last one the program; those
@@ -91,10 +97,22 @@ func muslImage(t *testing.T, config v1.Config) string {
 		number := fmt.Append(nil, i)
 		all = append(all, tarOf(t, map[string][]byte{"last": number, "parts/" + string(number): number}))
 	}
-	all = append(all, tarOf(t, map[string][]byte{"program": program(t, dir), "sbin/init": []byte("init")}))
-	img := empty.Image
+	own := program(t, dir)
+	all = append(all, tarOf(t, map[string][]byte{"program": own, "sbin/init": own}))
+	var openers []tarball.Opener
 	for _, b := range all {
-		l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil })
+		openers = append(openers, func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b)), nil })
+	}
+	config.Env = []string{"OF_IMAGE=by the image"}
+	return saved(t, openers, config)
+}
+
+// saved writes an image of layers as `docker save` does.
+func saved(t *testing.T, layers []tarball.Opener, config v1.Config) string {
+	t.Helper()
+	img := empty.Image
+	for _, open := range layers {
+		l, err := tarball.LayerFromOpener(open)
 		if err == nil {
 			img, err = mutate.AppendLayers(img, l)
 		}
@@ -109,15 +127,14 @@ func muslImage(t *testing.T, config v1.Config) string {
 	conf = conf.DeepCopy()
 	conf.OS, conf.Architecture = "linux", "amd64"
 	conf.Config = config
-	conf.Config.Env = []string{"OF_IMAGE=by the image"}
 	if img, err = mutate.ConfigFile(img, conf); err != nil {
 		t.Fatal(err)
 	}
-	ref, err := name.NewTag("musl:1")
+	ref, err := name.NewTag("made:1")
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(dir, "image.tar")
+	file := filepath.Join(t.TempDir(), "image.tar")
 	if err := tarball.WriteToFile(file, ref, img); err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ var notRun = []exception{
 	{"identity.md", "forkd identity show", "needs the data of a daemon with an issuer; cmd/forkd runs both commands"},
 	{"images.md", "$ forkd image pull 127.0.0.1", "needs a registry with an image of Debian; test/e2e pulls one from its own"},
 	{"images.md", "forkd image pull nginx", "needs a registry on the Internet; test/e2e pulls one from its own"},
+	{"images.md", "forkd run registry.example.com", "needs an image with systemd; test/containers makes one and runs it"},
 	{"ingress.md", "$ forkd port-forward", "serves until it is stopped; test/e2e forwards ports"},
 	{"life.md", "forkd serve", "serves until it is stopped; test/e2e has a daemon with the flag"},
 	{"mcp.md", "$ forkd mcp --listen", "serves until it is stopped; test/mcp runs clients of it"},
@@ -51,5 +52,6 @@ var notRun = []exception{
 	{"secrets.md", "forkd fork pyagent --secret", "needs a daemon with --secrets-key; test/e2e has one"},
 	{"services.md", "ID=$(forkd fork py", "takes its id into a variable; test/e2e forks, kills and follows services"},
 	{"services.md", "ID=$(forkd fork web", "takes its id into a variable, and needs a container image; a script of cmd/forkd declares its service"},
+	{"services.md", "forkd service add $ID system", "needs an image with systemd; test/containers makes one and runs it"},
 	{"ui.md", "$ forkd ui", "serves until it is stopped, for a browser; ui/test opens the page"},
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/generation"
 	"github.com/forkd/forkd/internal/guest/agent/handover"
 	"github.com/forkd/forkd/internal/guest/agent/identity"
+	"github.com/forkd/forkd/internal/guest/agent/initns"
 	"github.com/forkd/forkd/internal/guest/agent/interp"
 	"github.com/forkd/forkd/internal/guest/agent/inventory"
 	"github.com/forkd/forkd/internal/guest/agent/procgroup"
@@ -63,6 +64,9 @@ type Config struct {
 	Address generation.Addresser
 	// HooksDir is the directory of fork hooks. If empty, /etc/forkd/fork.d.
 	HooksDir string
+	// Renews returns the program that makes a running init use a new identity, or an empty text. If nil,
+	// it is that of package initns.
+	Renews func() string
 	// CgroupMount is where control groups are mounted. If empty, /sys/fs/cgroup.
 	CgroupMount string
 	// DialHost connects to the host's port for fork calls of programs in the guest. If nil, over
@@ -165,7 +169,7 @@ func New(cfg Config) (*Agent, error) {
 	a.ident = &identity.Applier{
 		System: cfg.System, Link: cfg.Link, Root: cfg.Root, Hooks: cfg.HooksDir,
 		Record: a.rec, Interp: a.interp, Run: hookRunner{a.reaper, a.groups, a.rec},
-		Became: a.became, Mount: volumes.Mount,
+		Became: a.became, Mount: volumes.Mount, Renews: cfg.Renews,
 	}
 	a.forks = forkcall.New(forkcall.Config{Guest: a.guest, Dial: cfg.DialHost, Log: cfg.Log})
 	a.evals = evalport.New(evalport.Config{
@@ -202,6 +206,9 @@ func withDefaults(cfg Config) Config {
 	set(&cfg.Root, "/")
 	set(&cfg.HooksDir, "/etc/forkd/fork.d")
 	set(&cfg.CgroupMount, "/sys/fs/cgroup")
+	if cfg.Renews == nil {
+		cfg.Renews = initns.Renews
+	}
 	if cfg.System == nil {
 		cfg.System = &identity.Linux{}
 	}

@@ -219,6 +219,31 @@ func TestHooks(t *testing.T) {
 	}
 }
 
+func TestARunningInitTakesTheIdentity(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "renew")
+	log := program + ".log"
+	running := ""
+	b := startAgent(t, func(c *agent.Config) { c.Renews = func() string { return running } })
+	if s := step(t, b.become(t, nil), "init"); s.GetDone() || s.GetError() != "" {
+		t.Errorf("without an init: %v", s)
+	}
+	running = program
+	write(t, program, "#!/bin/sh\necho $FORKD_INDEX >> "+log+"\n", 0o755)
+	if s := step(t, b.become(t, nil), "init"); !s.GetDone() || s.GetError() != "" {
+		t.Errorf("with an init: %v", s)
+	}
+	if s := step(t, b.become(t, func(r *identityReq) { r.SameMachine = true }), "init"); s.GetDone() {
+		t.Errorf("the same machine: %v", s)
+	}
+	if got, _ := os.ReadFile(log); string(got) != "7\n" {
+		t.Errorf("the program wrote %q, want one line", got)
+	}
+	write(t, program, "#!/bin/sh\necho no bus\nexit 3\n", 0o755)
+	if s := step(t, b.become(t, nil), "init"); s.GetDone() || s.GetError() != "exit status 3: no bus" {
+		t.Errorf("a failure: %v", s)
+	}
+}
+
 func TestInterpretersReseed(t *testing.T) {
 	needPython(t)
 	b := startAgent(t)

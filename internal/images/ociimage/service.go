@@ -16,20 +16,22 @@ const (
 	maxReadySecs = 600
 )
 
+// initLimit is the time for the start of an init's services, on a busy host.
+const initLimit = 300
+
 // Service returns the image's program as a command line for its shell, and the condition for its readiness: the
-// health check, otherwise the lowest exposed TCP port, otherwise nil.
+// health check, otherwise the lowest exposed TCP port, otherwise for an init that its system is up, otherwise nil.
 func (i *Image) Service() (start string, ready *image.Ready, err error) {
 	c := i.Config
 	program := slices.Concat(c.Entrypoint, c.Cmd)
 	if len(program) == 0 {
 		return "", nil, invalid("it has neither an entrypoint nor a command to start")
 	}
-	if initprogram.Is(program) {
-		return "", nil, invalid("its program %.64s is an init, which runs as the first process only, and in a guest forkd's "+
-			"agent is that: run another program of it", program[0])
-	}
 	ready, err = readyOf(c)
-	return "exec " + commandLine(program), ready, err
+	if up := initprogram.Ready(program); ready == nil && up != nil {
+		ready = &image.Ready{Command: commandLine(up), TimeoutSecs: initLimit}
+	}
+	return "exec " + commandLine(initprogram.Command(program)), ready, err
 }
 
 func readyOf(c Config) (*image.Ready, error) {

@@ -21,7 +21,11 @@ func TestService(t *testing.T) {
 		err   string
 	}{
 		{name: "nothing to start", err: "neither an entrypoint nor a command"},
-		{name: "systemd", in: Config{Entrypoint: []string{"/lib/systemd/systemd"}, Cmd: []string{"--system"}}, err: "/lib/systemd/systemd is an init"},
+		{name: "systemd", in: Config{Entrypoint: []string{"/lib/systemd/systemd"}, Cmd: []string{"--system"}},
+			start: "exec '/run/forkd/forkd-init' '/lib/systemd/systemd' '--system'",
+			ready: &ready{Command: "'/run/forkd/forkd-init' '--ready' '/lib/systemd/systemd'", TimeoutSecs: 300}},
+		{name: "systemd with a port", in: Config{Cmd: []string{"/sbin/init"}, ExposedPorts: []string{"22/tcp"}},
+			start: "exec '/run/forkd/forkd-init' '/sbin/init'", ready: &ready{Port: 22}},
 		{name: "no condition", in: Config{Cmd: []string{"top"}}, start: "exec 'top'"},
 		{name: "both", in: Config{Entrypoint: []string{"/e", "it's"}, Cmd: []string{"$HOME", ""}}, start: `exec '/e' 'it'\''s' '$HOME' ''`},
 		{name: "the lowest TCP port", in: Config{Cmd: []string{"s"}, ExposedPorts: []string{"443/tcp", "53/udp", "80/tcp", "8080"}},

@@ -18,3 +18,17 @@ func TestIs(t *testing.T) {
 		}
 	}
 }
+
+func TestCommands(t *testing.T) {
+	for line, want := range map[string][2]string{
+		"/sbin/init --a b": {initprogram.Runner + " /sbin/init --a b", initprogram.Runner + " --ready /sbin/init"},
+		"/bin/sh -c x":     {"/bin/sh -c x", ""},
+		"":                 {"", ""},
+	} {
+		args := strings.Fields(line)
+		got := [2]string{strings.Join(initprogram.Command(args), " "), strings.Join(initprogram.Ready(args), " ")}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", line, got, want)
+		}
+	}
+}

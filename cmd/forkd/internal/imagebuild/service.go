@@ -16,18 +16,19 @@ const (
 	minLiveness = time.Second
 	minReady    = time.Minute
 	maxTime     = 24 * time.Hour
+
+	// initLimit is the time for the start of an init's services, on a busy host.
+	initLimit = 5 * time.Minute
 )
 
 // Service returns the image's program as a service, with its health check and its stop signal. A check of the image
-// becomes the check before the service is ready, and the one while it is.
+// becomes the check before the service is ready, and the one while it is. An init without a check is ready when its
+// system is up.
 func (c Config) Service() (api.ServiceSpec, error) {
-	s := api.ServiceSpec{Command: c.Program(), StopSignal: c.StopSignal}
-	switch {
-	case len(s.Command) == 0:
+	program := c.Program()
+	s := api.ServiceSpec{Command: initprogram.Command(program), StopSignal: c.StopSignal}
+	if len(program) == 0 {
 		return s, errors.New("it has neither an entrypoint nor a command: name a program after --")
-	case initprogram.Is(s.Command):
-		return s, fmt.Errorf("its program %.64s is an init, which runs as the first process only, and in a guest forkd's "+
-			"agent is that: name another program after --", s.Command[0])
 	}
 	if _, err := stopsignal.Parse(c.StopSignal); err != nil {
 		return s, fmt.Errorf("stop signal %.40q: %w; give another one with --stop-signal, such as SIGTERM", c.StopSignal, err)
@@ -35,6 +36,9 @@ func (c Config) Service() (api.ServiceSpec, error) {
 	check, err := c.healthcheck()
 	if err != nil {
 		return s, fmt.Errorf("%w; leave it out with --no-healthcheck", err)
+	}
+	if up := initprogram.Ready(program); check == nil && up != nil {
+		s.Ready = &api.ServiceReady{Command: up, TimeoutSecs: initLimit.Seconds(), IntervalMS: 1000}
 	}
 	if check == nil {
 		return s, nil

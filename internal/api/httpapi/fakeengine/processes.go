@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/internal/guest/agentproto/process"
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/leaf/initprogram"
 )
 
 // processes is the fake guest's process service.
@@ -51,7 +52,7 @@ func (s *processes) Start(ctx context.Context, req *connect.Request[process.Star
 	// A fake program ends when its input breaks. A signal has the same effect.
 	defer context.AfterFunc(ctx, func() { stdin.CloseWithError(io.EOF) })()
 	r := &running{stdin: feed, signal: cancel, got: make(chan int, 8), sizes: make(chan [2]uint32, 8)}
-	r.handles = cfg.GetCmd() == "server"
+	r.handles = cfg.GetCmd() == "server" || cfg.GetCmd() == initprogram.Runner
 	pid := s.add(r)
 	defer s.remove(pid)
 	out := &events{stream: stream}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/forkd/forkd/internal/leaf/initprogram"
 )
 
 // proc is a running program of the fake guest.
@@ -57,6 +59,12 @@ func programs() map[string]func(*proc) int {
 			return 143
 		},
 		"server": server,
+		// The agent's command for inits. It runs its program.
+		initprogram.Runner: func(p *proc) int {
+			fmt.Fprintln(p.stdout, "init", strings.Join(p.args, " "))
+			p.args = []string{"15"}
+			return server(p)
+		},
 		"env":    printEnv,
 		"whoami": func(p *proc) int { fmt.Fprintln(p.stdout, p.user); return 0 },
 		"pwd":    func(p *proc) int { fmt.Fprintln(p.stdout, p.cwd); return 0 },

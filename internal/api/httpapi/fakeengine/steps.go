@@ -21,7 +21,7 @@ func timeline(names ...string) []steps.Step {
 			s.Below = reported(s, steps.VMM, "stop", "scan", "state", "copy", "disks", "digest", "group", "resume", "a new one")
 		case "identity":
 			s.Below = reported(s, steps.Guest, "entropy", "wipe-on-fork", "clock", "hostname", "machine-id", "boot-id",
-				"ssh-host-keys", "network", "volumes", "record", "interpreters", "hooks", "\x1b[2J")
+				"ssh-host-keys", "network", "volumes", "record", "interpreters", "init", "hooks", "\x1b[2J")
 		}
 		out = append(out, s)
 	}

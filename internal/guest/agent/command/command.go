@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agent/account"
 	"github.com/forkd/forkd/internal/guest/agent/defaults"
 	"github.com/forkd/forkd/internal/guest/agent/guestpath"
+	"github.com/forkd/forkd/internal/guest/agent/initns/initpid"
 	"github.com/forkd/forkd/internal/leaf/environ"
 )
 
@@ -82,9 +84,10 @@ func workdir(cwd string, u account.User, rec *defaults.Record) (string, error) {
 }
 
 // environment combines the sources of variables. Later ones win, as clients expect: path, account,
-// defaults, request.
+// a running init, defaults, request.
 func environment(req map[string]string, u account.User, rec *defaults.Record) []string {
 	env := map[string]string{"PATH": defaults.Path, "HOME": u.Home, "USER": u.Name, "LOGNAME": u.Name}
+	maps.Copy(env, initpid.Environ())
 	for k, v := range rec.Env() {
 		env[k] = v
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -80,4 +81,20 @@ func hooksIn(dir string) ([]string, error) {
 		return out[:maxHooks], nil
 	}
 	return out, nil
+}
+
+// renewInit makes a running init use the new identity. A machine that stays the same keeps its names.
+func (a *Applier) renewInit(ctx context.Context, req Request) (bool, error) {
+	if req.SameMachine || a.Renews == nil {
+		return false, nil
+	}
+	program := a.Renews()
+	if program == "" {
+		return false, nil
+	}
+	code, said, err := a.Run.RunHook(ctx, program, a.env(req), defaultHookTimeout, maxHookOutput)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("exit status %d: %s", code, strings.TrimSpace(said))
+	}
+	return err == nil, err
 }

@@ -76,6 +76,8 @@ type Applier struct {
 	Interp *interp.Set                                   // the interpreters to reseed
 	Run    Runner                                        // runs the hooks
 	Mount  func(context.Context, []volumes.Volume) error // nil if the guest cannot mount volumes
+	// Renews returns the program that makes a running init use the new identity, or an empty text. It may be nil.
+	Renews func() string
 	// Became is called once the record names the clone. It may be nil.
 	Became func()
 }
@@ -158,6 +160,7 @@ func (a *Applier) steps(ctx context.Context, req Request, rep *Report) []step {
 			rep.Interpreters = a.Interp.Reseed(ctx, a.seed(req))
 			return len(rep.Interpreters) > 0, firstInterpError(rep.Interpreters)
 		}},
+		{"init", func() (bool, error) { return a.renewInit(ctx, req) }},
 		{"hooks", func() (done bool, err error) {
 			rep.Hooks, err = a.runHooks(ctx, req)
 			return len(rep.Hooks) > 0, err

@@ -47,6 +47,42 @@ func TestControlGroups(t *testing.T) {
 	}
 }
 
+// TestGroupsOfAnInitAreRemoved makes groups in a group, as an init does. They stay while one has a process.
+func TestGroupsOfAnInitAreRemoved(t *testing.T) {
+	g := Open("/sys/fs/cgroup", "forkd-procgroup-tree")
+	if !g.Confined() {
+		t.Skip("there is no writable cgroup2 file system here")
+	}
+	one, err := g.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := filepath.Join(one.dir, "init", "empty")
+	if err := os.MkdirAll(empty, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p, err := os.StartProcess("/bin/sleep", []string{"sleep", "1000"}, &os.ProcAttr{Sys: attrs(one)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one.Release()
+	if _, err := os.Stat(empty); err != nil {
+		t.Errorf("a group beside a process is gone: %v", err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(one.dir); err == nil {
+		t.Error("the groups of the init are left")
+	}
+}
+
 // TestAnAgentInheritsTheGroupsOfAKilledOne leaves a group with a process, as a killed agent does.
 func TestAnAgentInheritsTheGroupsOfAKilledOne(t *testing.T) {
 	const name = "forkd-procgroup-inherit"

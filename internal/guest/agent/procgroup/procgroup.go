@@ -195,11 +195,34 @@ func (g *Group) Release() {
 func (g *Groups) sweepLocked() {
 	kept := g.left[:0]
 	for _, dir := range g.left {
-		if err := os.Remove(dir); errors.Is(err, unix.EBUSY) {
+		if err := removeTree(dir); errors.Is(err, unix.EBUSY) {
 			kept = append(kept, dir)
 		}
 	}
 	g.left = kept
+}
+
+// removeTree removes a group, and the groups that its processes made in it. A group with a process keeps them all:
+// an init makes a group before the process of a service enters it.
+func removeTree(dir string) error {
+	err := os.Remove(dir)
+	if !errors.Is(err, unix.EBUSY) {
+		return err
+	}
+	events, err := os.ReadFile(filepath.Join(dir, "cgroup.events"))
+	if err != nil || !slices.Contains(strings.Split(string(events), "\n"), "populated 0") {
+		return unix.EBUSY
+	}
+	inner, err := filepath.Glob(filepath.Join(dir, "*", "cgroup.procs")) // errors only on a bad pattern
+	if err != nil {
+		return err
+	}
+	for _, procs := range inner {
+		if err := removeTree(filepath.Dir(procs)); err != nil {
+			return err
+		}
+	}
+	return os.Remove(dir)
 }
 
 // Close kills the remaining members and removes the directory.
