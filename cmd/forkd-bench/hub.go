@@ -64,7 +64,7 @@ func newHubCommand(a *app) *cobra.Command {
 	f.IntVar(&cfg.MemoryMiB, "memory", 1024, "memory of the guest in MiB")
 	f.IntVar(&cfg.HeldMiB, "held", 768, "MiB of data in the guest's interpreter, half of them random")
 	f.IntVar(&cfg.SetMiB, "set", 150, "MiB of these data that the first evaluation reads")
-	f.IntVar(&cfg.ChangedMiB, "changed", 30, "MiB that each link of a chain of 5 changes before the push of the last one; 0: no chain")
+	f.IntVar(&cfg.ChangedMiB, "changed", 30, "MiB that each link of a chain of 5 snapshots changes; 0: no chain")
 	f.Int64Var(&cfg.RateMB, "rate", 100, "rate of the link in MB/s; 0: no limit")
 	f.DurationVar(&cfg.Delay, "delay", 20*time.Millisecond, "delay of an answer on the link")
 	return cmd

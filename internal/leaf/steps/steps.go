@@ -29,7 +29,8 @@ const Other = "other"
 var names = map[Source][]string{
 	VMM: {"map", "state", "stop", "scan", "copy", "disks", "digest", "group", "resume"},
 	Guest: {"entropy", "wipe-on-fork", "clock", "hostname", "machine-id", "boot-id", "ssh-host-keys", "network", "volumes",
-		"record", "interpreters", "init", "hooks", "sync", "freeze", "identity-files", "disks", "free-page-reports", "agent-memory"},
+		"record", "interpreters", "init", "hooks", "sync", "freeze", "identity-files", "disks", "free-page-reports",
+		"agent-memory"},
 }
 
 // Names returns the known names of a source's steps.
