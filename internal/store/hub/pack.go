@@ -98,46 +98,6 @@ func (p *packer) search(b []byte) error {
 	return nil
 }
 
-// unpack writes the content of a blob of frames, and verifies it. It skips zeros: w is empty. r must end with the
-// last frame.
-func unpack(ctx context.Context, t *Table, r io.Reader, w io.WriterAt) error {
-	o, err := NewOpener()
-	if err != nil {
-		return err
-	}
-	defer o.Close()
-	head := make([]byte, len(framesHead))
-	if _, err := io.ReadFull(r, head); err != nil || !bytes.Equal(head, framesHead) {
-		return invalid("a blob of frames is none")
-	}
-	buf := make([]byte, maxFrame)
-	for i, f := range t.Frames {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		packed := buf[:f.Bytes]
-		if _, err := io.ReadFull(r, packed); err != nil {
-			return fmt.Errorf("%w: read frame %d: %w", ErrInvalid, i, err)
-		}
-		b, err := o.Open(t, i, packed)
-		if err != nil {
-			return err
-		}
-		if f.Bytes == 0 {
-			continue
-		}
-		if _, err := w.WriteAt(b, t.Chunk(i).Offset); err != nil {
-			return err
-		}
-	}
-	if n, err := io.ReadFull(r, head[:1]); n > 0 {
-		return invalid("a blob of frames goes on after its last frame")
-	} else if !errors.Is(err, io.EOF) {
-		return err
-	}
-	return nil
-}
-
 // bodySums returns the digests of the chunks of the second part.
 func (t *Table) bodySums() [][sha256.Size]byte {
 	out := make([][sha256.Size]byte, chunksOf(t.Body))
