@@ -194,9 +194,29 @@ func (r *run) round(ctx context.Context, to *[5][]float64, way func(context.Cont
 	err = errors.Join(err, measure.Kill(ctx, r.Client, []api.SandboxInfo{child.SandboxInfo}),
 		measure.Delete(ctx, r.Client, child.SnapshotTag, client.DeleteOptions{}))
 	if err == nil {
-		_, err = r.Client.CollectLayers(ctx, false)
+		err = r.empty(ctx, r.link.bytes.Load() > bytes)
 	}
 	return err
+}
+
+// empty removes the layers of a deleted snapshot, which would serve the next round. A VM that ends still uses them. If
+// some came over the link, it waits until some are removed.
+func (r *run) empty(ctx context.Context, some bool) error {
+	removed := 0
+	for range 40 {
+		got, err := r.Client.CollectLayers(ctx, false)
+		if err != nil {
+			return err
+		}
+		removed += len(got.Layers)
+		if len(got.Layers) == 0 && (removed > 0 || !some) {
+			return nil
+		}
+		if err := measure.Pause(ctx, 250*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // child is a child with the time of the pull before it.
