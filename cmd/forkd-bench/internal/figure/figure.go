@@ -136,8 +136,21 @@ func (p Panel) scale(out *plot.Plot) {
 	out.Y.Min, out.Y.Max = 0, out.Y.Max*headroom
 	if len(p.Ticks) > 0 {
 		out.NominalX(p.Ticks...)
+		slant(&out.X.Tick.Label, p.Ticks)
 	}
 	out.X.Min, out.X.Max = -0.5, max(1, float64(len(p.Ticks)))-0.5
+}
+
+// slant turns labels that would overlap.
+func slant(style *text.Style, ticks []string) {
+	const share = 0.8 // of the panel's width, which the labels have
+	var widest vg.Length
+	for _, t := range ticks {
+		widest = max(widest, style.Width(t))
+	}
+	if widest*vg.Length(len(ticks)) > panelWidth*share {
+		style.Rotation, style.XAlign, style.YAlign = math.Pi/7, draw.XRight, draw.YTop
+	}
 }
 
 func (p Panel) bars(out *plot.Plot, i int, s Series) error {

@@ -86,3 +86,17 @@ func TestAxesBeginAtZeroAndHoldEverything(t *testing.T) {
 		t.Errorf("the axis is from %v to %v", p.Y.Min, p.Y.Max)
 	}
 }
+
+// Labels that would overlap are turned, others are not.
+func TestLongLabelsAreSlanted(t *testing.T) {
+	for label, want := range map[string]bool{"live": false, "postgres-fixture, playwright-browser": true} {
+		p := Panel{Bars: true, Ticks: []string{label, label}, Series: []Series{{"s", []float64{1, 2}}}}
+		out, err := p.plot()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := out.X.Tick.Label.Rotation != 0; got != want {
+			t.Errorf("%q: slanted is %v", label, got)
+		}
+	}
+}
