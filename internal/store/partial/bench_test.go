@@ -38,8 +38,9 @@ type paced struct {
 func (p paced) Read(b []byte) (int, error) {
 	n, err := p.Reader.Read(b[:min(len(b), 64<<10)])
 	p.l.mu.Lock()
-	if now := time.Now(); p.l.free.Before(now) {
-		p.l.free = now
+	const lag = 10 * time.Millisecond // by which a piece may be late without a loss: timers are not exact
+	if begin := time.Now().Add(-lag); p.l.free.Before(begin) {
+		p.l.free = begin
 	}
 	p.l.free = p.l.free.Add(time.Duration(n) * time.Second / time.Duration(p.l.rate))
 	due := p.l.free
