@@ -199,20 +199,19 @@ func (r *run) round(ctx context.Context, to *[5][]float64, way func(context.Cont
 	return err
 }
 
-// empty removes the layers of a deleted snapshot, which would serve the next round. A VM that ends still uses them. If
-// some came over the link, it waits until some are removed.
-func (r *run) empty(ctx context.Context, some bool) error {
-	removed := 0
-	for range 40 {
+// empty removes the layers of a deleted snapshot, which would serve the next round. VMs and fetches that end still use
+// some. If content came over the link, it repeats this until no layer has been removed for 2 s.
+func (r *run) empty(ctx context.Context, came bool) error {
+	const pause, calm = 250 * time.Millisecond, 8
+	for left := calm; left > 0; left-- {
 		got, err := r.Client.CollectLayers(ctx, false)
-		if err != nil {
+		if err != nil || !came {
 			return err
 		}
-		removed += len(got.Layers)
-		if len(got.Layers) == 0 && (removed > 0 || !some) {
-			return nil
+		if len(got.Layers) > 0 {
+			left = calm
 		}
-		if err := measure.Pause(ctx, 250*time.Millisecond); err != nil {
+		if err := measure.Pause(ctx, pause); err != nil {
 			return err
 		}
 	}
