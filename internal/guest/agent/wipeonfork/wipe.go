@@ -19,8 +19,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limit is the time within which all processes of a guest have to be done.
-const Limit = 20 * time.Second
+// limit is the time within which all processes of a guest have to be done.
+const limit = 20 * time.Second
 
 const (
 	bufferBytes = 16 << 10 // of smaps; the kernel answers with a page at a time
@@ -112,7 +112,7 @@ var seed = maphash.MakeSeed()
 
 // each calls do for each process, and adds up the pages.
 func (w *Wiper) each(ctx context.Context, do func(context.Context, *scan, *process) (int, error)) (Wiped, error) {
-	ctx, cancel := context.WithTimeout(ctx, Limit)
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	proc := cmp.Or(w.Proc, "/proc")
 	pids, err := processes(proc)
