@@ -18,9 +18,11 @@ import (
 	"github.com/forkd/forkd/internal/images/image"
 )
 
-func TestWhoMayUseARegistry(t *testing.T) {
+// pullsOf returns the pulls of a daemon without images, whose tenants may use the hosts.
+func pullsOf(t *testing.T, hosts ...string) pulls {
+	t.Helper()
 	o := serveOptions{data: t.TempDir()}
-	o.fetch.from = []string{"registry.lan:5000"}
+	o.fetch.from = hosts
 	images, err := image.OpenStore(filepath.Join(o.data, "images"))
 	if err != nil {
 		t.Fatal(err)
@@ -29,6 +31,11 @@ func TestWhoMayUseARegistry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return p
+}
+
+func TestWhoMayUseARegistry(t *testing.T) {
+	p := pullsOf(t, "registry.lan:5000")
 	operator := t.Context()
 	tenant := principal.With(operator, principal.Principal{Tenant: "acme"})
 	for _, row := range []struct {
@@ -56,16 +63,7 @@ func TestWhoMayUseARegistry(t *testing.T) {
 // A tenant's keys are used for allowed registries of ECR only, and in the build's turn.
 func TestPasswordsOfAWS(t *testing.T) {
 	const host = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
-	o := serveOptions{data: t.TempDir()}
-	o.fetch.from = []string{host, "registry.lan"}
-	images, err := image.OpenStore(filepath.Join(o.data, "images"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := o.openPulls(images)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := pullsOf(t, host, "registry.lan")
 	stub := ecrtest.Start(t)
 	p.ecr = ecr.Client{Transport: stub.Transport}
 	keys := &build.AWSKeys{AccessKeyID: ecrtest.KeyID, SecretAccessKey: ecrtest.Secret, Region: "eu-west-1"}
@@ -95,7 +93,7 @@ func TestPasswordsOfAWS(t *testing.T) {
 	}
 	wrong := *keys
 	wrong.SecretAccessKey = "other"
-	_, err = p.Resolve(tenant, build.Reference{Ref: host + "/a:1", AWS: &wrong})
+	_, err := p.Resolve(tenant, build.Reference{Ref: host + "/a:1", AWS: &wrong})
 	if err == nil || !strings.Contains(err.Error(), "check awsSecretAccessKey") {
 		t.Error(err)
 	}
@@ -111,21 +109,13 @@ func TestPasswordsOfAWS(t *testing.T) {
 }
 
 func TestImagesOfAReferenceThatAreHere(t *testing.T) {
-	o := serveOptions{data: t.TempDir()}
-	images, err := image.OpenStore(filepath.Join(o.data, "images"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := o.openPulls(images)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := pullsOf(t)
 	of := image.Container{Reference: "index.docker.io/library/python:3", Digest: "sha256:" + strings.Repeat("a", 64)}
 	stream := imageStreamOf(t, "python-3", func(m *image.Metadata) { m.Container = &of })
-	if _, err := images.Import(t.Context(), bytes.NewReader(stream)); err != nil {
+	if _, err := p.images.Import(t.Context(), bytes.NewReader(stream)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := images.Import(t.Context(), bytes.NewReader(imageStream(t, "python-4"))); err != nil {
+	if _, err := p.images.Import(t.Context(), bytes.NewReader(imageStream(t, "python-4"))); err != nil {
 		t.Fatal(err)
 	}
 	tenant := principal.With(t.Context(), principal.Principal{Tenant: "acme"})

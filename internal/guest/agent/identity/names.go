@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// bootIDFile holds the id that is bind-mounted over the kernel's own. It is written in place, so
+// BootIDFile holds the id that is bind-mounted over the kernel's own. It is written in place, so
 // the mount from the parent stays.
-const bootIDFile = "/run/forkd/boot_id"
+const BootIDFile = "/run/forkd/boot_id"
 
 func (a *Applier) setClock(wall time.Time) (time.Duration, bool, error) {
 	if wall.IsZero() {
@@ -91,7 +91,7 @@ func (a *Applier) setDBusID(id string) error {
 // setBootID keeps the boot id if same is set and one exists. Otherwise it makes a new one.
 func (a *Applier) setBootID(same bool) (id string, renewed bool, err error) {
 	if same {
-		b, err := os.ReadFile(a.path(bootIDFile))
+		b, err := os.ReadFile(a.path(BootIDFile))
 		if id := strings.TrimSpace(string(b)); err == nil && id != "" {
 			return id, false, nil
 		}
@@ -103,10 +103,10 @@ func (a *Applier) setBootID(same bool) (id string, renewed bool, err error) {
 // newBootID gives the clone its own boot id. Programs use it to name this run of the system.
 func (a *Applier) newBootID() (string, error) {
 	id := uuid()
-	if err := rewrite(a.path(bootIDFile), []byte(id+"\n")); err != nil {
+	if err := rewrite(a.path(BootIDFile), []byte(id+"\n")); err != nil {
 		return "", err
 	}
-	if err := a.System.BindBootID(a.path(bootIDFile)); err != nil {
+	if err := a.System.BindBootID(a.path(BootIDFile)); err != nil {
 		return "", fmt.Errorf("bind boot id: %w", err)
 	}
 	return id, nil

@@ -34,7 +34,8 @@ type Linux struct{ memory wipeonfork.Wiper }
 
 var _ System = (*Linux)(nil)
 
-const kernelBootID = "/proc/sys/kernel/random/boot_id"
+// KernelBootID is the boot id of the kernel, or that of BootIDFile if it is mounted over it.
+const KernelBootID = "/proc/sys/kernel/random/boot_id"
 
 // SetClock implements System.
 func (*Linux) SetClock(t time.Time) error {
@@ -51,10 +52,10 @@ func (*Linux) BindBootID(file string) error {
 	if err != nil {
 		return err
 	}
-	if shown, err := os.ReadFile(kernelBootID); err == nil && bytes.Equal(shown, want) {
+	if shown, err := os.ReadFile(KernelBootID); err == nil && bytes.Equal(shown, want) {
 		return nil // already bound
 	}
-	return unix.Mount(file, kernelBootID, "", unix.MS_BIND, "")
+	return unix.Mount(file, KernelBootID, "", unix.MS_BIND, "")
 }
 
 // WipeOnFork implements System.

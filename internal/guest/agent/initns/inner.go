@@ -8,6 +8,8 @@ import (
 	"runtime"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/guest/agent/identity"
 )
 
 // inner becomes an init in new namespaces. The first argument is the name of its console. It returns only on failure.
@@ -60,7 +62,7 @@ func mounts(console string) []mount {
 		{target: "/", flags: unix.MS_REC | unix.MS_SLAVE},
 		{target: "/", flags: unix.MS_REC | unix.MS_SHARED}, // for services with mounts of their own
 		{source: "proc", target: "/proc", fstype: "proc", flags: plain},
-		{source: bootIDFile, target: kernelBootID, flags: unix.MS_BIND, optional: true},
+		{source: identity.BootIDFile, target: identity.KernelBootID, flags: unix.MS_BIND, optional: true},
 		{source: console, target: "/dev/console", flags: unix.MS_BIND, optional: true},
 	}
 	const sys, groups = "/sys", "/sys/fs/cgroup"

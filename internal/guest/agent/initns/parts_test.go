@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/forkd/forkd/internal/guest/agent/identity"
 )
 
 func TestEnvironment(t *testing.T) {
@@ -105,9 +107,9 @@ func TestPrepare(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			root := t.TempDir()
-			id, boot := filepath.Join(root, "etc/machine-id"), filepath.Join(root, bootIDFile)
+			id, boot := filepath.Join(root, "etc/machine-id"), filepath.Join(root, identity.BootIDFile)
 			put(t, id, tc.before)
-			put(t, filepath.Join(root, kernelBootID), "of the kernel\n")
+			put(t, filepath.Join(root, identity.KernelBootID), "of the kernel\n")
 			if err := os.MkdirAll(filepath.Dir(boot), 0o755); err != nil {
 				t.Fatal(err)
 			}

@@ -9,13 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-)
 
-const (
-	// kernelBootID is the boot id of the kernel, or a clone's own one that is mounted over it.
-	kernelBootID = "/proc/sys/kernel/random/boot_id"
-	// bootIDFile is the agent's file for a clone's own boot id. An identity changes its content.
-	bootIDFile = "/run/forkd/boot_id"
+	"github.com/forkd/forkd/internal/guest/agent/identity"
 )
 
 // prepare writes the files below root that the init reads at its start.
@@ -32,11 +27,11 @@ func prepare(root string, systemd bool) error {
 // writeBootID makes the agent's file with the boot id of now, if there is none. The init's /proc gets it as a mount, and
 // so shows the boot id of each clone.
 func writeBootID(root string) error {
-	id, err := os.ReadFile(filepath.Join(root, kernelBootID))
+	id, err := os.ReadFile(filepath.Join(root, identity.KernelBootID))
 	if err != nil {
 		return fmt.Errorf("read boot id: %w", err)
 	}
-	name := filepath.Join(root, bootIDFile)
+	name := filepath.Join(root, identity.BootIDFile)
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
