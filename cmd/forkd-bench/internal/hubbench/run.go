@@ -194,25 +194,9 @@ func (r *run) round(ctx context.Context, to *[5][]float64, way func(context.Cont
 	err = errors.Join(err, measure.Kill(ctx, r.Client, []api.SandboxInfo{child.SandboxInfo}),
 		measure.Delete(ctx, r.Client, child.SnapshotTag, client.DeleteOptions{}))
 	if err == nil {
-		err = r.empty(ctx, child.pull > 0 && r.link.bytes.Load() > bytes)
+		_, err = r.Client.CollectLayers(ctx, false)
 	}
 	return err
-}
-
-// empty removes the layers of a deleted snapshot, which would serve the next round. The daemon still reads those of a
-// whole pull for their digests, so it waits until some are removed. The files of a lazy fork go with their snapshot.
-func (r *run) empty(ctx context.Context, pulled bool) error {
-	const pause, tries = 250 * time.Millisecond, 480
-	for range tries {
-		got, err := r.Client.CollectLayers(ctx, false)
-		if err != nil || !pulled || len(got.Layers) > 0 {
-			return err
-		}
-		if err := measure.Pause(ctx, pause); err != nil {
-			return err
-		}
-	}
-	return errors.New("the daemon still uses the layers of a deleted snapshot, which would serve the next round")
 }
 
 // child is a child with the time of the pull before it.
