@@ -60,7 +60,7 @@ func newHubCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&cfg.Rounds, "rounds", 1, "forks of each kind; a later one can find layers of the first, and then fetches less")
+	f.IntVar(&cfg.Rounds, "rounds", 1, "forks of each kind; later ones can find layers of the first")
 	f.IntVar(&cfg.MemoryMiB, "memory", 1024, "memory of the guest in MiB")
 	f.IntVar(&cfg.HeldMiB, "held", 768, "MiB of data in the guest's interpreter, half of them random")
 	f.IntVar(&cfg.SetMiB, "set", 150, "MiB of these data that the first evaluation reads")
